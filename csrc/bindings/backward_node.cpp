@@ -300,7 +300,7 @@ void attach_backward(const std::shared_ptr<const BackwardPlan>& plan, const Prog
 
 KeptForAgain keep_for_again(const BackwardPlan& plan, std::span<const at::Tensor* const> inputs) {
   KeptForAgain before;
-  for (const int64_t i : plan.copied) before.copies.push_back(inputs[i]->detach().clone());
+  for (const int64_t i : plan.copied) before.copies.push_back(inputs[i]->clone());
   if (!plan.draws) [[likely]]
     return before;
   at::Generator generator = at::detail::getDefaultCPUGenerator();

@@ -66,9 +66,9 @@ std::vector<at::Tensor> without_second_derivatives(const BackwardPlan& plan,
                                                    std::vector<at::Tensor> gradients) {
   const auto error = make_node<torch::autograd::Error>(
       "hostjit: second derivatives of '" + plan.name +
-          "' are not possible: its forward changes tensors, or draws random numbers on another "
-          "device or by an operator of another library, so that it cannot be run again. Call the "
-          "original function where you need them",
+          "' are not possible: its forward changes tensors that are large or need gradients, or "
+          "draws random numbers on another device or by an operator of another library, so that it "
+          "cannot be run again. Call the original function where you need them",
       std::move(edges));
   for (at::Tensor& gradient : gradients) {
     if (!gradient.defined() || !torch::autograd::isDifferentiableType(gradient.scalar_type()))

@@ -21,10 +21,10 @@ from torch._functorch._aot_autograd.schemas import OutputType
 
 from hostjit.capturing.gradients.second import (
     Again,
-    depending_results,
     draws_as_before,
     may_be_copied,
     second_derivatives,
+    written_behind,
 )
 from hostjit.capturing.tracing import is_random
 
@@ -49,8 +49,9 @@ class EagerGradients:
         self._name = name
         self._is_random = False
         self._draws_as_before = True
-        # By input that is written: results and gradients that depend on what it was.
-        self._depending: dict[int, frozenset[int]] = {}
+        self._written: frozenset[int] = frozenset()
+        # By result and then by gradient: inputs that are written, on which it depends as they were.
+        self._behind: list[frozenset[int]] = []
         self._inputs: list[Any] = []  # fake tensors
         self._num_results = 0
         self._num_tangents = 0
@@ -63,8 +64,8 @@ class EagerGradients:
         placeholders = graph.find_nodes(op="placeholder")
         writes = graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default)
         targets = {node.args[0] for node in writes}
-        written = [n for n, node in enumerate(placeholders) if node in targets]
-        self._depending = {n: depending_results(graph, [n]) for n in written}
+        self._written = frozenset(n for n, node in enumerate(placeholders) if node in targets)
+        self._behind = written_behind(graph, self._written)
         self._inputs = [node.meta.get("val") for node in placeholders]
         self._num_results = num_results
         found: dict[torch.fx.Node, frozenset[int]] = {}
@@ -96,7 +97,7 @@ class EagerGradients:
             wanted = []
         copied = self._needed(wanted)
         again = self._again(kind.metadata, wanted, copied)
-        name, reached, written = self._name, self._reached, self._depending
+        name, reached, written = self._name, self._reached, self._written
         keeps_state = self._is_random and again is not None
         is_boxed = getattr(kind, "boxed_grads_call", False)
         kind.metadata.bw_donated_idxs = []  # no program of hostjit's writes what was saved
@@ -104,9 +105,7 @@ class EagerGradients:
         def keep_inputs(ctx: Any, *given: Any) -> Any:
             ctx.hostjit_inputs, ctx.hostjit_versions = given, _versions(given, written)
             if copied and again is not None:
-                ctx.hostjit_inputs = [
-                    x.detach().clone() if n in copied else x for n, x in enumerate(given)
-                ]
+                ctx.hostjit_inputs = [x.clone() if n in copied else x for n, x in enumerate(given)]
             ctx.hostjit_state = torch.get_rng_state() if keeps_state else None
             if wanted:
                 ctx.set_materialize_grads(False)
@@ -143,13 +142,10 @@ class EagerGradients:
         kind.forward = staticmethod(keep_inputs)
         kind.backward = staticmethod(as_eager)
 
-    def _needed(self, wanted: Collection[int]) -> list[int]:
+    def _needed(self, wanted: Sequence[int]) -> frozenset[int]:
         """Return the inputs that are written, and on which gradients depend as they were before."""
-        return [
-            written
-            for written, found in self._depending.items()
-            if any(index >= self._num_results or index in wanted for index in found)
-        ]
+        results = [self._behind[index] for index in wanted if index < self._num_results]
+        return frozenset().union(*results, *self._behind[self._num_results :])
 
     def _again(self, metadata: Any, wanted: Sequence[int], copied: Collection[int]) -> Again | None:
         """Return what computes the gradients with a graph; None where the forward has effects.
@@ -160,7 +156,7 @@ class EagerGradients:
             copied: the inputs that are given as they were before the call.
         """
         changes = any(
-            info.mutates_metadata or (info.mutates_data and index not in self._depending)
+            info.mutates_metadata or (info.mutates_data and index not in self._written)
             for index, info in enumerate(metadata.input_info)
         )
         takes = len(self._module.graph.find_nodes(op="placeholder"))
@@ -173,7 +169,7 @@ class EagerGradients:
         need = any(metadata.input_info[index].requires_grad for index in copied)
         if need or not may_be_copied([self._inputs[index] for index in copied]):
             return None
-        return second_derivatives(self._module, wanted, self._depending)
+        return second_derivatives(self._module, wanted, self._written)
 
 
 def _is_batched(tangent: Any) -> bool:
@@ -208,8 +204,8 @@ class _Underivable(torch.autograd.Function):
         raise RuntimeError(
             f"hostjit: second derivatives of '{ctx.name}' are not possible: its forward draws "
             "random numbers on another device or by an operator of another library, changes "
-            "tensors or returns views, or an input was changed since. Call the original function "
-            "where you need them"
+            "tensors that are large or need gradients, or returns views, or an input was changed "
+            "since. Call the original function where you need them"
         )
 
 

@@ -103,7 +103,7 @@ def no_more_guards(environment: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def symbols_kept(environment: Any) -> Iterator[None]:
-    """A decision that makes a symbol another one or a number is an error."""
+    """A decision that makes a symbol another one or a number is an error, which is not logged."""
     replace = environment._set_replacement
 
     def replace_again(symbol: Any, value: Any, *message: Any) -> None:

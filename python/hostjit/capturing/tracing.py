@@ -25,10 +25,10 @@ from hostjit.capturing.gradients.needed import (
 )
 from hostjit.capturing.gradients.open_gradients import keep_numbers_open
 from hostjit.capturing.gradients.second import (
-    depending_results,
     draws_as_before,
     may_be_copied,
     second_derivatives,
+    written_behind,
 )
 from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.numbers.graph_sizes import Place, find_sizes, over_tensors
@@ -103,7 +103,8 @@ def with_second_derivatives(
     results = {index for index, has_gradient in enumerate(backward.differentiable) if has_gradient}
     results.update(kept.index for kept in backward.saved if isinstance(kept, ResultKept))
     inputs = {kept.index for kept in backward.saved if isinstance(kept, InputKept)}
-    copied = [n for n in written if not results.isdisjoint(depending_results(functional, [n]))]
+    behind = written_behind(functional, written)
+    copied = sorted(frozenset().union(*(behind[index] for index in results)))
     are_copied = may_be_copied([graph.inputs[index] for index in copied])
     is_repeatable = are_copied and inputs.isdisjoint(written)
     if joint.updated or not is_repeatable or not draws_as_before(functional):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,20 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.testing import assert_close
+from ways_to_differentiate import COMPILERS, in_each_way, leaf
 
 import hostjit
-
-COMPILERS: dict[str, Callable[[Any], Any]] = {
-    "compile": hostjit.compile,
-    "evaluator": functools.partial(hostjit.compile, runtime="evaluator"),
-    "capture": hostjit.capture,
-    "backend": functools.partial(torch.compile, backend="hostjit"),
-}
-in_each_way = pytest.mark.parametrize("way", list(COMPILERS))
-
-
-def leaf(*sizes: int) -> Tensor:
-    return torch.randn(*sizes, dtype=torch.float64, requires_grad=True)
 
 
 def dropped(x: Tensor) -> Tensor:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,23 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrizations, spectral_norm
 from torch.testing import assert_close
+from ways_to_differentiate import COMPILERS, in_each_way, leaf
 
 import hostjit
 
-COMPILERS: dict[str, Callable[[Any], Any]] = {
-    "compile": hostjit.compile,
-    "evaluator": functools.partial(hostjit.compile, runtime="evaluator"),
-    "capture": hostjit.capture,
-    "backend": functools.partial(torch.compile, backend="hostjit"),
-}
-in_each_way = pytest.mark.parametrize("way", list(COMPILERS))
-
 # Of float32, in a tensor that is more than a call may copy.
 MANY = 1 << 17
-
-
-def leaf(*sizes: int) -> Tensor:
-    return torch.randn(*sizes, dtype=torch.float64, requires_grad=True)
 
 
 def decayed(x: Tensor, state: Tensor, count: Tensor) -> Tensor:

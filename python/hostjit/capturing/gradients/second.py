@@ -18,10 +18,10 @@ from hostjit.capturing.dynamic_dims import is_symbolic
 
 __all__ = [
     "Again",
-    "depending_results",
     "draws_as_before",
     "may_be_copied",
     "second_derivatives",
+    "written_behind",
 ]
 
 aten = torch.ops.aten
@@ -36,8 +36,8 @@ Tensors = Sequence[torch.Tensor | None]
 Again = Callable[[Sequence[torch.Tensor], Tensors, torch.Tensor | None], Tensors]
 
 
-def depending_results(graph: torch.fx.Graph, written: Collection[int]) -> frozenset[int]:
-    """Return the results that depend on what the inputs were that the graph writes.
+def written_behind(graph: torch.fx.Graph, written: Collection[int]) -> list[frozenset[int]]:
+    """Return, by result, which of the inputs that the graph writes it depends on as they were.
 
     Those of a batch norm do not depend on the statistics that it updates.
 
@@ -46,12 +46,13 @@ def depending_results(graph: torch.fx.Graph, written: Collection[int]) -> frozen
         written: these inputs.
     """
     placeholders = graph.find_nodes(op="placeholder")
-    depending = {placeholders[index] for index in written}
+    behind = {placeholders[index]: frozenset([index]) for index in written}
     for node in graph.nodes:
-        if not depending.isdisjoint(_operands(node)):
-            depending.add(node)
+        found = [behind[operand] for operand in _operands(node) if operand in behind]
+        if found:
+            behind[node] = frozenset().union(*found)
     results: Any = graph.output_node().args[0]
-    return frozenset(n for n, node in enumerate(results) if node in depending)
+    return [behind.get(node, frozenset()) for node in results]
 
 
 def may_be_copied(tensors: Sequence[Any]) -> bool:
