@@ -31,7 +31,11 @@ from hostjit.capturing.dynamo.hook_changes import stopping_at_hook_changes
 from hostjit.capturing.dynamo.identities import stopping_at_identities
 from hostjit.capturing.dynamo.imported_modules import guarding_imported_modules
 from hostjit.capturing.dynamo.kept_results import stopping_at_kept_results
-from hostjit.capturing.dynamo.known_numbers import knowing_numbers, making_texts_of_numbers
+from hostjit.capturing.dynamo.known_numbers import (
+    knowing_divided_floats,
+    knowing_numbers,
+    making_texts_of_numbers,
+)
 from hostjit.capturing.dynamo.lazy_clones import following_lazy_clones
 from hostjit.capturing.dynamo.lazy_modules import refusing_lazy_modules
 from hostjit.capturing.dynamo.library_globals import guarding_library_globals
@@ -124,6 +128,7 @@ def corrected_alone() -> Iterator[None]:
     with (
         corrected(),
         making_texts_of_numbers(),
+        knowing_divided_floats(),
         guarding_class_contents(),
         guarding_global_hooks(),
         guarding_saved_tensor_hooks(),

@@ -2,7 +2,8 @@
 """What Dynamo makes of open numbers otherwise than Python does: it asks what they are there.
 
 `min` and `max` of an int and a float make all a float, a deque with an open `maxlen` is an error,
-and one with a `maxlen` of 0 keeps all. `f"{n}"` it takes for `n` itself, or ends on.
+and one with a `maxlen` of 0 keeps all. `f"{n}"` it takes for `n` itself, or ends on. A remainder of
+floats it takes for an int: `t % 1.0` for 0.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from torch._dynamo.variables.tensor import SymNodeVariable
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["knowing_numbers", "making_texts_of_numbers"]
+__all__ = ["knowing_divided_floats", "knowing_numbers", "making_texts_of_numbers"]
+
+# Of floats, `//` is not the floor of a quotient that was rounded: 0.9 // 0.3 is 2.0.
+_DIVISIONS = frozenset({operator.mod, operator.imod, operator.floordiv, operator.ifloordiv, divmod})
 
 
 @contextlib.contextmanager
@@ -92,6 +96,30 @@ def making_texts_of_numbers() -> Iterator[None]:
 
     with replaced_attribute(InstructionTranslatorBase, "_format_value", format_known):
         yield
+
+
+@contextlib.contextmanager
+def knowing_divided_floats() -> Iterator[None]:
+    """Have Dynamo know floats of which it takes remainders, in this thread.
+
+    Where hostjit leaves numbers open itself, programs compute remainders as Python does.
+    """
+    owner = threading.get_ident()
+    call_function = BuiltinVariable.call_function
+
+    def call_known(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() == owner and self.fn in _DIVISIONS and any(map(_is_float, args)):
+            args = [*map(_known, args)]
+        return call_function(self, tx, args, kwargs)
+
+    with replaced_attribute(BuiltinVariable, "call_function", call_known):
+        yield
+
+
+def _is_float(variable: Any) -> bool:
+    """Whether a variable is an open float."""
+    found = variable.realize()
+    return isinstance(found, SymNodeVariable) and found.python_type() is float
 
 
 def _known(variable: Any) -> Any:
