@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Guards on attributes and keys that code asks for where they may be absent.
 
-Dynamo leaves none where an AttributeError or a KeyError is handled, and none for `hasattr` of
-functions and modules.
+Dynamo leaves none where an AttributeError or a KeyError is handled, none for `hasattr` of functions
+and modules, and none for keys that are tuples of open numbers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ from torch._dynamo import symbolic_convert
 from torch._dynamo.exc import ObservedAttributeError
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource, TorchFunctionModeStackSource
-from torch._dynamo.variables import ConstDictVariable, builtin
+from torch._dynamo.variables import (
+    ConstantVariable,
+    ConstDictVariable,
+    SymNodeVariable,
+    TupleVariable,
+    builtin,
+)
 from torch._guards import ChainedSource
 
 from hostjit.capturing.dynamo.source_values import value_at
@@ -59,6 +65,7 @@ def guarding_absences() -> Iterator[None]:
             stack.enter_context(replaced_attribute(kind, name, asked))
         stack.enter_context(_guarding_reads(owner))
         stack.enter_context(_guarding_keys(owner))
+        stack.enter_context(_guarding_tuples(owner))
         yield
 
 
@@ -89,6 +96,28 @@ def _guarding_keys(owner: int) -> contextlib.AbstractContextManager[Any]:
         return original(self, tx, key)
 
     return replaced_attribute(kind, "getitem_const_raise_exception_if_absent", get)
+
+
+def _guarding_tuples(owner: int) -> contextlib.AbstractContextManager[Any]:
+    kind: Any = ConstDictVariable
+    original = kind.install_dict_contains_guard
+
+    def install(self: Any, tx: Any, args: Any) -> None:
+        key = args[0]
+        if threading.get_ident() == owner and key.source is None:
+            key = _known(key)
+        original(self, tx, [key, *args[1:]])
+
+    return replaced_attribute(kind, "install_dict_contains_guard", install)
+
+
+def _known(key: Any) -> Any:
+    """Return a key by the numbers that are in it; to look it up, Dynamo holds them to these."""
+    if isinstance(key, TupleVariable):
+        return TupleVariable([_known(item.realize()) for item in key.items])
+    if isinstance(key, SymNodeVariable):
+        return ConstantVariable.create(key.evaluate_expr())
+    return key
 
 
 def _questions() -> Iterator[tuple[Any, str, bool, bool]]:
