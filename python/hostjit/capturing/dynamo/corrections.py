@@ -47,6 +47,7 @@ from hostjit.capturing.dynamo.memberships import memberships_of_unknown
 from hostjit.capturing.dynamo.namespaces import following_namespaces
 from hostjit.capturing.dynamo.numpy_errors import stopping_at_numpy_errors
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
+from hostjit.capturing.dynamo.open_generators import stopping_at_open_generators
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
 from hostjit.capturing.dynamo.polyfills import stopping_at_polyfills
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
@@ -93,6 +94,7 @@ _CORRECTIONS = (
     following_namespaces,
     making_tuples_once,
     ending_reversed_ranges,
+    stopping_at_open_generators,
     knowing_numbers,
     stopping_at_identities,
     stopping_at_polyfills,

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Generators that code does not run to their end, within `try`, `finally` or `with`.
+
+Python closes such a generator when nothing refers to it any more, which runs what is behind its
+`finally`. Dynamo forgets it. A trace that ends so begins anew, and stops where code is called that
+makes such a generator, or leaves that code to Python.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import types
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+from torch._dynamo.exc import RestartAnalysis, SkipFrame, unimplemented
+from torch._dynamo.output_graph import OutputGraph
+from torch._dynamo.symbolic_convert import InliningInstructionTranslator
+from torch._dynamo.variables.functions import (
+    LocalGeneratorFunctionVariable,
+    LocalGeneratorObjectVariable,
+)
+
+from hostjit.replacements import replaced_attribute
+
+__all__ = ["stopping_at_open_generators"]
+
+# Of an output graph: the generators that code has made, each with that code.
+_MADE = "_hostjit_generators"
+# CPython 3.12 and later: what makes a StopIteration that leaves a generator a RuntimeError.
+_OF_EVERY_GENERATOR = "CALL_INTRINSIC_1"
+
+
+_dropping: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+
+
+@contextlib.contextmanager
+def stopping_at_open_generators() -> Iterator[None]:
+    """Have Dynamo leave code to Python that drops such a generator, in this thread."""
+    owner = threading.get_ident()
+    kind = LocalGeneratorFunctionVariable
+    make = kind.call_function
+    check = InliningInstructionTranslator.check_inlineable
+    compile_subgraph = OutputGraph.compile_subgraph
+
+    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+        made = make(self, tx, args, kwargs)
+        # Those of `contextlib.contextmanager` are another kind: `with` runs them to their end.
+        if threading.get_ident() == owner and type(made) is LocalGeneratorObjectVariable:
+            vars(tx.output).setdefault(_MADE, []).append((made, tx.f_code))
+        return made
+
+    def compile_closed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        made = vars(self).get(_MADE, ())
+        dropping = {code for generator, code in made if _is_open(generator)}
+        if not dropping or threading.get_ident() != owner:
+            return compile_subgraph(self, *args, **kwargs)
+        if self.root_tx.f_code in dropping:
+            raise SkipFrame("it drops a generator that waits for its end")
+        _dropping.update(dropping)
+        raise RestartAnalysis(restart_reason="hostjit: code drops a generator")
+
+    def check_inlineable(function: Any) -> Any:
+        if threading.get_ident() == owner and function.get_code() in _dropping:
+            unimplemented(
+                gb_type="generator that is not run to its end",
+                context=str(function.get_code()),
+                explanation="The code drops a generator that waits for its end.",
+                hints=[],
+            )
+        return check(function)
+
+    with (
+        replaced_attribute(kind, "call_function", call_function),
+        replaced_attribute(
+            InliningInstructionTranslator, "check_inlineable", staticmethod(check_inlineable)
+        ),
+        replaced_attribute(OutputGraph, "compile_subgraph", compile_closed),
+    ):
+        yield
+
+
+def _is_open(generator: Any) -> bool:
+    """Tell whether it has given something, and waits where an exception would be handled."""
+    tracer = generator.inline_tracer
+    if tracer.generator_exhausted or generator._is_generator_just_started():
+        return False
+    handler = tracer.next_instruction.exn_tab_entry
+    return handler is not None and handler.target.opname != _OF_EVERY_GENERATOR
