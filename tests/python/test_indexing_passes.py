@@ -151,7 +151,19 @@ def over_elements(x: Tensor) -> tuple[Tensor, list[float]]:
     return x * 2, found
 
 
+def new_dims(x: Tensor) -> tuple[Tensor, Tensor]:
+    y = torch.zeros(1, 2, 3, dtype=x.dtype)
+    for i in range(12):
+        x = x[None].sum(0) * 0.9 + U[i][None] + U[i, None] + x[..., None].mean(-1)
+        y[None] = x
+        y[i % 1] += U[i][None]
+        if x.norm().item() > 30:
+            break
+    return x[None], y
+
+
 REPEATED: list[Callable[..., Any]] = [
+    new_dims,
     *(over_rows, over_rows_of_a_part, over_elements),
     *(actions, every_second, from_the_end, by_numbers_that_are_read, rows, columns, elements),
     *(added, through_a_view, arguments, lists_too),
@@ -255,7 +267,17 @@ def beyond_the_end(x: Tensor) -> tuple[Tensor, str]:
     return x, ""
 
 
-OTHERS = [by_floats, beyond_the_end]
+def by_none(x: Tensor) -> tuple[Tensor, dict[Any, int]]:
+    found: dict[Any, int] = {None: 7}
+    for i in range(12):
+        x = x[None].sum(0) * 0.9 + found[None] * 0.01
+        found[None] = i
+        if x.norm().item() > 30:
+            break
+    return x[None], found
+
+
+OTHERS = [by_floats, beyond_the_end, by_none]
 
 
 @pytest.mark.parametrize("runtime", ["jit", "evaluator"])

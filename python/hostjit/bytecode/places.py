@@ -15,7 +15,10 @@ from torch._dynamo.bytecode_transformation import Instruction, create_instructio
 from hostjit.bytecode.appended import become, beside
 from hostjit.bytecode.rewriting import rewritten
 
-__all__ = ["PLACES", "with_places"]
+__all__ = ["NOTHING_LEFT", "PLACES", "with_places"]
+
+NOTHING_LEFT = object()
+"""What is left of an index of which all is followed: code may ask for `x[None]`, too."""
 
 
 class _Places:
@@ -26,17 +29,17 @@ class _Places:
 
     def __getitem__(self, pair: tuple[Any, Any]) -> Any:
         container, index = _followed(*pair)
-        return container if index is None else container[index]
+        return container if index is NOTHING_LEFT else container[index]
 
     def __setitem__(self, pair: tuple[Any, Any], value: Any) -> None:
         container, index = _followed(*pair)
         if hasattr(value, "followed_value"):
             value = value.followed_value(container)
-        container[... if index is None else index] = value
+        container[... if index is NOTHING_LEFT else index] = value
 
 
 def _followed(container: Any, index: Any) -> tuple[Any, Any]:
-    """Return a part of a container, and what is left of an index; None if that is nothing."""
+    """Return a part of a container, and what is left of an index."""
     number = _number_in(index)
     return (container, index) if number is None else number.followed_place(container, index)
 

@@ -43,7 +43,7 @@ class Place:
 
 def selected(
     tensor: object, index: object, recorder: Recorder
-) -> tuple[torch.Tensor, tuple[Any, ...] | None] | None:
+) -> tuple[torch.Tensor, tuple[Any, ...]] | None:
     """Return the view that the numbers in an index select, and what is left of the index.
 
     Returns None where that is not plain, or a number is out of range.
@@ -66,8 +66,7 @@ def selected(
             return None
     for dim, number in reversed(numbers):
         tensor = recorder.select(tensor, dim, number.tensor)
-    left = tuple(item for _, item in places if not _is_number(item))
-    return tensor, left or None
+    return tensor, tuple(item for _, item in places if not _is_number(item))
 
 
 def _places(items: tuple[Any, ...], dims: int) -> list[tuple[int, Any]] | None:

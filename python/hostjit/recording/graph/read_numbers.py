@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
+from hostjit.bytecode.places import NOTHING_LEFT
 from hostjit.bytecode.uses import uses_of_result
 from hostjit.capturing.instances import is_one_of
 from hostjit.recording.code.libraries import is_library
@@ -184,13 +185,14 @@ class ReadNumber:
         return self if self._is_float else self._as_float()
 
     def followed_place(self, container: Any, index: Any) -> tuple[Any, Any]:
-        """Return what `PLACES` looks up in place of `container[index]`; None: all of it."""
+        """Return what `PLACES` looks up in place of `container[index]`."""
         found = selected(container, index, self._recorder)
         if found is None:
             if self._recorder.depends_on_open(self.tensor):
                 self._recorder.refuse("it looks up another item for each of many numbers")
             return container, _with_numbers_read(index)
-        return found
+        selection, left = found
+        return selection, left or NOTHING_LEFT
 
     def followed_value(self, container: Any) -> Any:
         """Return what `PLACES` puts into a container as the number."""
