@@ -450,7 +450,7 @@ def test_many_signatures_warn_and_run_eagerly() -> None:
         with pytest.warns(UserWarning, match="has 3 specializations"):
             assert_close(fast(torch.zeros(7)), torch.ones(7))
         assert_close(fast(torch.zeros(8)), torch.ones(8))
-    assert len(fast.specializations) == 3
+    assert [found.program is None for found in fast.specializations] == [False] * 3 + [True]
 
 
 def test_an_operator_that_hands_back_its_operand() -> None:
@@ -509,7 +509,7 @@ def test_calls_that_nothing_answers_are_seldom_looked_at(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Compilation, "specialize", count)
     with hostjit.knobs(enable="recompile_limit(1)"):
-        fast = hostjit.compile(lambda x, name: x * len(name))
+        fast = hostjit.compile(lambda x, name: x * len(name), fallback=False)
         x = torch.ones(3)
         for _ in range(400):
             for name in ("a", "bb"):  # a hit between any two misses

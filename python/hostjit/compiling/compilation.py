@@ -142,8 +142,10 @@ class Compilation(PartsAndRecordings):
             floats = self.shapes.refuses_numbers(args, kwargs)
             records = self.shapes.refuses_objects
             varies = self._parts.varies(args, kwargs, floats=floats, records=records)
-            if self._is_full(args, kwargs) or varies:
+            if varies:
                 return self._leave_to_frames(self._parts)
+            if self._is_full(args, kwargs):
+                return self._leave_to_frames_below(self._parts)
         elif self._has_parts and holds_array(args, kwargs):
             return self._answer_arrays(args, kwargs)
         elif parts := self._make_parts():
@@ -174,6 +176,14 @@ class Compilation(PartsAndRecordings):
             self._count = 0
             return False
         return is_full and not self.shapes.may_replace_program(self.target, args, kwargs)
+
+    def _answer_full(self) -> _C.Specialization | None:
+        """Have Dynamo compile what the function calls, where it may."""
+        parts = self._make_parts()
+        if parts is None:
+            return super()._answer_full()
+        self._say_full("of those it compiles the functions that they call, each for itself")
+        return self._leave_to_frames_below(parts)
 
     def _answer_arrays(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -227,6 +237,10 @@ class Compilation(PartsAndRecordings):
     def _leave_to_frames(self, parts: Parts) -> _C.Specialization | None:
         """Leave all further calls to Dynamo, or return None for one that runs eagerly."""
         return parts.by_frames()
+
+    def _leave_to_frames_below(self, parts: Parts) -> _C.Specialization | None:
+        """Have Dynamo compile what further calls call, or return None for one that runs eagerly."""
+        return parts.by_frames_below()
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         """Compile with as much left open as should be and can be."""

@@ -7,16 +7,20 @@ Dynamo looks at every Python frame that begins in the thread.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch._dynamo
+from torch import nn
 from torch._C._dynamo.eval_frame import set_eval_frame
+from torch._dynamo import trace_rules
 from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 from torch.autograd import forward_ad
@@ -39,12 +43,25 @@ from hostjit.compiling.bytecode_call import CheckedCall
 from hostjit.compiling.frame_trial import FrameTrial, Way
 from hostjit.compiling.specializer import Specializer
 from hostjit.compiling.whole import Whole
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["FrameHook", "leave_frames"]
 
 _OWN_FOLDER = os.path.dirname(os.path.abspath(_C.__file__)) + os.sep
 _OPTIMIZERS = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _NO_LIMIT = 1 << 30
+# Modules of PyTorch's that are whole models, whose frames Dynamo leaves alone with the library's.
+_CODE_OF_MODELS = frozenset(
+    kind.forward.__code__
+    for kind in (
+        nn.Sequential,
+        nn.Transformer,
+        nn.TransformerEncoder,
+        nn.TransformerEncoderLayer,
+        nn.TransformerDecoder,
+        nn.TransformerDecoderLayer,
+    )
+)
 _log = logging.getLogger(__name__)
 
 
@@ -174,6 +191,7 @@ class _Callback:
                 corrected_alone(),
                 without_log_of_failures(),
                 without_warnings_of_dynamo(),
+                _models_followed(),
                 compiling_regions(self._options),
             ):
                 found: ConvertFrameReturn = self._torchdynamo_orig_backend(
@@ -183,7 +201,23 @@ class _Callback:
             _log.info("%s runs eagerly", frame.f_code, exc_info=error)
             return ConvertFrameReturn()
         _frames.compiled += found.guarded_code is not None
+        if found.frame_exec_strategy.cur_action == FrameAction.RUN_ONLY:
+            # Dynamo has too many programs of this code. What it calls may have few.
+            found.frame_exec_strategy = FrameExecStrategy(FrameAction.RUN_ONLY, FrameAction.DEFAULT)
         return found
+
+
+@contextlib.contextmanager
+def _models_followed() -> Iterator[None]:
+    """Have Dynamo look at frames of these modules."""
+    check = trace_rules.check
+
+    def check_frame(value: Any, *args: Any, **options: Any) -> bool:
+        is_model = isinstance(value, types.CodeType) and value in _CODE_OF_MODELS
+        return not is_model and check(value, *args, **options)
+
+    with replaced_attribute(trace_rules, "check", check_frame):
+        yield
 
 
 @functools.cache

@@ -148,8 +148,21 @@ class Parts:
                 function.__code__, function.__globals__, lines, passes, parts
             )
             run = None if code is None else function_of(function, code)
-        if run is None:
-            return None
+        return None if run is None else self._hooked_in_place(function, run)
+
+    def by_frames_below(self) -> _C.Specialization:
+        """Leave further calls that no program answers to Dynamo, which compiles what they call.
+
+        The code of the function itself runs as it is: it decides by what always differs.
+        """
+        function = _function_of(self._target)
+        if function is None:
+            return route_any_call(self.hooked(self._target))
+        run = function_of(function, function.__code__.replace())
+        return route_any_call(self._hooked_in_place(function, run))
+
+    def _hooked_in_place(self, function: types.FunctionType, run: Any) -> Callable[..., Any]:
+        """Return what calls `run` for the target's function, and leaves its own code alone."""
         skip_code(run.__code__)
         if isinstance(self._target, types.MethodType):
             run = types.MethodType(run, self._target.__self__)
@@ -264,11 +277,17 @@ class PartCompilation(Compilation):
         return route_any_call(as_python(self))
 
     def _leave_to_frames(self, parts: Parts) -> _C.Specialization | None:
+        return None if self._is_left_to_recordings() else super()._leave_to_frames(parts)
+
+    def _leave_to_frames_below(self, parts: Parts) -> _C.Specialization | None:
+        return None if self._is_left_to_recordings() else super()._leave_to_frames_below(parts)
+
+    def _is_left_to_recordings(self) -> bool:
         """Have the whole be recorded, rather, which is given what the code does not make."""
         if not self._whole.record():
-            return super()._leave_to_frames(parts)
+            return False
         leave_frames()
-        return None
+        return True
 
     def _fall_back(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -133,8 +133,7 @@ class Specializer(Inspection):
         if "limit" not in self._said:
             self._differences.note(args, kwargs)
         if self._is_full(args, kwargs):
-            self._say_full()
-            return None
+            return self._answer_full()
         try:
             return self._compile(args, kwargs)
         except CaptureError as error:
@@ -159,13 +158,19 @@ class Specializer(Inspection):
         """Return how many programs there may be; None for any number."""
         return _C.recompile_limit()
 
-    def _say_full(self) -> None:
+    def _answer_full(self) -> _C.Specialization | None:
+        """Answer a call for which there would be one program too many."""
+        self._say_full("it runs those eagerly from now on")
+        return None
+
+    def _say_full(self, what: str) -> None:
+        """`what` becomes of further calls."""
         limit = _C.recompile_limit()
         assert limit is not None
         self._say(
             "limit",
-            f"has {self._limit()} specializations and keeps meeting new signatures: it runs those "
-            f"eagerly from now on. {self._differences.advice()}, or raise the limit with "
+            f"has {self._limit()} specializations and keeps meeting new signatures: {what}. "
+            f"{self._differences.advice()}, or raise the limit with "
             f"HOSTJIT_ENABLE=recompile_limit({4 * limit})" + self._why_static(),
         )
 

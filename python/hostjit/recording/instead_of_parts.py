@@ -16,6 +16,7 @@ from hostjit import _C
 from hostjit.bytecode.loops import lines_of_loops
 from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.capturing.arguments import object_leaves, tensor_leaves
+from hostjit.compiling.known_objects import is_made_by_callers
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
 from hostjit.recording.graph.open_arguments import OpenArguments
@@ -30,11 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
 
-# With so many recordings for objects that were soon gone, or functions of the same code, each call
-# may bring others.
+# With so many recordings for objects that were soon gone, functions of the same code, or objects of
+# one type that nothing but recordings keeps, each call may bring others.
 _MOST_GONE = 4
-
-
 # Then, calls of the form that are not known are not recorded any more.
 _MOST_REFUSALS = 4
 
@@ -108,6 +107,7 @@ class RecordingsInsteadOfParts(Recordings):
         self._compiled = compiled
         self._refusals: collections.Counter[tuple[Any, ...]] = collections.Counter()
         self._functions: dict[types.CodeType, weakref.WeakSet[types.FunctionType]] = {}
+        self._kept: dict[type, list[Any]] = {}
         if first is None and compilation.pass_variables is not None:
             self.pass_variables = compilation.pass_variables
             body: Any = compilation.recorded_target
@@ -148,6 +148,13 @@ class RecordingsInsteadOfParts(Recordings):
                 known.add(found)
                 if len(known) > _MOST_GONE:
                     return True
+            elif is_made_by_callers(found) and not _C.is_held_weakly(found):
+                # A set, say, which recordings would keep.
+                kept = self._kept.setdefault(type(found), [])
+                if all(other is not found for other in kept):
+                    kept.append(found)
+                if len(kept) > _MOST_GONE:
+                    return True
         return self._num_gone >= _MOST_GONE
 
     def note_single_pass(self) -> None:
@@ -156,6 +163,7 @@ class RecordingsInsteadOfParts(Recordings):
     def _give_up(self) -> None:
         function = self._compiled()
         self._answers_instead = self.target if self._is_part or function is None else function
+        self._kept.clear()
         self._compilation.give_up_recordings()
 
     def _leave_other_ways(self, reason: str) -> _C.Specialization | None:

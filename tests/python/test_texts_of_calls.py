@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that decide by texts, sets and names which no other call has: a service, say.
+
+Such code has as many programs as it may, and runs as it is; what it calls is compiled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.testing import assert_close
+
+import hostjit
+from hostjit.compiling.frame_trial import FrameTrial
+
+COMPILERS: dict[str, Callable[[Any], Any]] = {
+    "compile": hostjit.compile,
+    "backend": lambda function: torch.compile(function, backend="hostjit"),
+}
+in_each_way = pytest.mark.parametrize("way", list(COMPILERS))
+pytestmark = pytest.mark.filterwarnings("ignore:hostjit.*(runs in parts|keeps meeting)")
+CALLS = 60
+
+
+@pytest.fixture(autouse=True)
+def calls_are_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have calls run by frames, whatever else this machine does."""
+    monkeypatch.setattr(FrameTrial, "note", lambda *_, **__: None)
+
+
+def waves(x: Tensor, count: float) -> Tensor:
+    for _ in range(8):
+        x = (x * 1.01).sin()
+    return x * count
+
+
+def by_length(x: Tensor, text: str) -> Tensor:
+    return waves(x, len(text) + 0.5)
+
+
+class Service:
+    """Answers texts by a model, and counts them."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.vocabulary = {f"w{number}": number for number in range(20)}
+        self.words = nn.Embedding(21, 8)
+        self.layers = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8), nn.Sigmoid())
+        self.answered = 0
+
+    @torch.no_grad()
+    def answer(self, text: str) -> dict[str, Any]:
+        numbers = [self.vocabulary.get(word, 20) for word in text.lower().split()]
+        found = self.layers(self.words(torch.tensor([numbers])).mean(1))
+        self.answered += 1
+        best = int(found.argmax())
+        return {"text": text, "best": best, "score": found[0, best].item(), "of": self.answered}
+
+
+class Named(nn.Module):
+    """Takes a name beside a tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.layers = nn.Sequential(nn.Linear(4, 4), nn.Sigmoid(), nn.Linear(4, 4), nn.Sigmoid())
+
+    def forward(self, x: Tensor, name: str) -> tuple[Tensor, str]:
+        return self.layers(x), name.upper()
+
+
+def operators(call: Callable[[], Any]) -> set[str]:
+    """Return the names of what PyTorch's dispatcher runs in a call."""
+    with torch.autograd.profiler.profile() as profile:
+        call()
+    return {event.name for event in profile.function_events}
+
+
+@in_each_way
+def test_what_a_function_of_a_text_calls_is_compiled(way: str) -> None:
+    torch._dynamo.reset()
+    compiled = COMPILERS[way](by_length)
+    x = torch.linspace(-1, 1, 12)
+    for number in range(CALLS):
+        text = "t" * (number % 7) + str(number)
+        assert_close(compiled(x, text), by_length(x, text))
+    assert "aten::sin" not in operators(lambda: compiled(x, "another one"))
+
+
+@in_each_way
+def test_programs_for_texts_that_come_again_are_kept(way: str) -> None:
+    torch._dynamo.reset()
+    compiled = COMPILERS[way](by_length)
+    x = torch.linspace(-1, 1, 12)
+    for number in range(CALLS):
+        for text in ("train", f"step {number}", "test"):
+            assert_close(compiled(x, text), by_length(x, text))
+    assert "aten::sin" not in operators(lambda: compiled(x, "train"))
+    if way == "compile":
+        programs = [found.describe()["route"] is None for found in compiled.specializations]
+        assert programs.count(True) == len(programs) - 1
+
+
+@in_each_way
+def test_a_method_that_answers_texts(way: str) -> None:
+    torch._dynamo.reset()
+    mine, eagers = Service(), Service()
+    compiled = COMPILERS[way](mine.answer)
+    for number in range(CALLS):
+        text = " ".join(f"W{(number * step) % 23}" for step in range(1, 3 + number % 5))
+        assert compiled(text) == pytest.approx(eagers.answer(text))
+    if way == "compile":  # Dynamo leaves frames of `nn.Sequential` alone
+        assert "aten::tanh" not in operators(lambda: compiled("w1 w2 unheard"))
+
+
+@in_each_way
+def test_a_module_that_is_given_a_name(way: str) -> None:
+    torch._dynamo.reset()
+    module = Named()
+    compiled = COMPILERS[way](module)
+    x = torch.linspace(-1, 1, 8).reshape(2, 4)
+    for number in range(CALLS):
+        found, expected = (which(x, f"n{number}") for which in (compiled, module))
+        assert_close(found[0], expected[0])
+        assert found[1] == expected[1]
+    found[0].sum().backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_sets_that_differ_are_kept_by_nothing() -> None:
+    def counting(x: Tensor, known: set[int]) -> Tensor:
+        return waves(x, len(known) + 0.5) if 1 in known else x
+
+    compiled = hostjit.compile(counting)
+    x = torch.linspace(-1, 1, 12)
+    sets = [{1, number} for number in range(CALLS)]
+    for known in sets:
+        assert_close(compiled(x, known), counting(x, known))
+    assert len(compiled.specializations) < 16
