@@ -8,16 +8,19 @@ Light to import: it is with Dynamo, which also finds it as an entry point of the
 from __future__ import annotations
 
 import contextvars
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch._dynamo import convert_frame
 from torch._dynamo.backends import registry
+from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 
 __all__ = ["NAME", "backend_of", "compile_graph", "convert_as_dynamo", "converting", "register"]
 
 NAME = "hostjit"
+_OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 convert_as_dynamo: Callable[..., Any] = convert_frame.ConvertFrameAssert.__call__
 """Compiles a frame as Dynamo does: takes an object of that class, and its arguments."""
 
@@ -71,16 +74,21 @@ def register() -> None:
     convert_frame.ConvertFrameAssert.__call__ = _convert_corrected  # type: ignore[method-assign]
 
 
-def _convert_corrected(self: Any, *args: Any, **kwargs: Any) -> Any:
-    """Compile a frame: what `ConvertFrameAssert` does when it is called."""
+def _convert_corrected(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
+    """Compile a frame: what `ConvertFrameAssert` does when it is called.
+
+    Frames of this package, of what looks again at a call say, are left alone with what they call.
+    """
+    if frame.f_code.co_filename.startswith(_OWN_FOLDER):
+        return ConvertFrameReturn(FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP))
     given = backend_of(self._torchdynamo_orig_backend)
     # What torch.compile makes of a name, a mode and options.
     if getattr(given, "compiler_fn", given) is not compile_graph:
         convert = converting.get() or convert_as_dynamo
-        return convert(self, *args, **kwargs)
+        return convert(self, frame, *args, **kwargs)
     from hostjit.backend.frames import convert_corrected
 
-    return convert_corrected(convert_as_dynamo, self, *args, **kwargs)
+    return convert_corrected(convert_as_dynamo, self, frame, *args, **kwargs)
 
 
 def backend_of(backend: Any) -> Any:

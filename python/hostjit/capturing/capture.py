@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
@@ -152,6 +152,8 @@ def _capture(
         traced = run_dynamo(target, args, kwargs, then, sources, leaves, opened.reads, classes)
     if check is not None:
         check(traced)
+    if opened.sizes is not None:
+        _check_taken(traced, opened.sizes.found.values())
     broke = traced.broke
     if broke is not None and broke.failure is CaptureFailure.USER_EXCEPTION:
         raise broke
@@ -275,6 +277,15 @@ def _capture(
             program.output_spec = over_kept_results(output_spec, backward, bindings)
     traced.forget_arguments(leaves)
     return program
+
+
+def _check_taken(traced: DynamoCapture, outside: Iterable[int]) -> None:
+    """Check that a program is given each tensor whose sizes it may assume to be those of another.
+
+    `outside`: the `id` of each. Raises CaptureError where it is not: nobody would compare them.
+    """
+    if not {id(tensor) for tensor in traced.inputs}.issuperset(outside):
+        raise refusal("the graph does not take a tensor outside of the arguments")
 
 
 def _take_numbers(

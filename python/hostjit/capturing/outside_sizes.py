@@ -27,11 +27,11 @@ class OutsideSizes:
     The second size of a dim makes it one for any size, as of arguments.
 
     Attributes:
-        found: names of the tensors of which the last capture left dims open.
+        found: the tensors of which the last capture left dims open: their `id` by name.
     """
 
     def __init__(self) -> None:
-        self.found: set[str] = set()
+        self.found: dict[str, int] = {}
         self._first: dict[tuple[str, int], torch.Size] = {}
         self._varied: dict[tuple[str, int], set[int]] = {}
         self._refused: set[str] = set()
@@ -49,7 +49,7 @@ class OutsideSizes:
 
     def refuse(self) -> Callable[[], None]:
         """Leave sizes that the last capture left open so no more; returns what undoes that."""
-        refused = self.found - self._refused
+        refused = self.found.keys() - self._refused
         self._refused |= refused
         return lambda: self._refused.difference_update(refused)
 
@@ -78,7 +78,7 @@ def opening_sizes(sizes: OutsideSizes | None, leaves: Sequence[torch.Tensor]) ->
             dims = sizes.varying(source.name, value)
         if not dims:
             return original(value, tx, source, *rest, **kwargs)
-        sizes.found.add(source.name)
+        sizes.found[source.name] = id(value)
         with marked([value], {0: dims}):
             return original(value, tx, source, *rest, **kwargs)
 

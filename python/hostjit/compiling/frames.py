@@ -47,7 +47,6 @@ from hostjit.replacements import replaced_attribute
 
 __all__ = ["FrameHook", "leave_frames"]
 
-_OWN_FOLDER = os.path.dirname(os.path.abspath(_C.__file__)) + os.sep
 _OPTIMIZERS = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _NO_LIMIT = 1 << 30
 # Modules of PyTorch's that are whole models, whose frames Dynamo leaves alone with the library's.
@@ -164,9 +163,6 @@ class _Callback:
         self._options = options
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
-        if frame.f_code.co_filename.startswith(_OWN_FOLDER):
-            alone = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)
-            return ConvertFrameReturn(frame_exec_strategy=alone)
         if _frames.are_left or frame.f_code.co_filename.startswith(_OPTIMIZERS):
             return ConvertFrameReturn()  # as it is, but not the closure that it may call
         if torch._C._functorch.peek_interpreter_stack() is not None:
