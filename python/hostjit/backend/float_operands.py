@@ -13,13 +13,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch._functorch._aot_autograd import graph_compile
 from torch._guards import detect_fake_mode
 from torch._prims_common import get_computation_dtype
+from torch.fx.passes import _tensorify_python_scalars as tensorify
+from torch.fx.proxy import MetaProxy
+from torch.utils._sympy.reference import TensorReferenceAnalysis
 
 from hostjit.replacements import replaced_attribute
 
@@ -40,8 +43,58 @@ _COMPUTE: dict[Any, Any] = {
 }
 
 
-def floats_as_tensors() -> contextlib.AbstractContextManager[Any]:
-    """Have that pass find tensors where it would not."""
+# What Python computes in floats, of ints as well.
+_IN_FLOATS = (
+    *("truediv", "reciprocal", "square", "pow", "exp", "log", "log2", "sqrt"),
+    *("sin", "cos", "tan", "sinh", "cosh", "tanh", "asin", "acos", "atan"),
+)
+
+
+class _Proxy(MetaProxy):
+    """Makes tensors of numbers that have their values."""
+
+    @classmethod
+    def __torch_function__(
+        cls, orig_method: Any, types: Any, args: Any = None, kwargs: Any = None
+    ) -> MetaProxy:
+        if orig_method is aten.scalar_tensor.default and not kwargs:
+            is_int = isinstance(args[0].node.meta["val"], torch.SymInt)
+            kwargs = {"dtype": torch.int64 if is_int else torch.float64}
+        return super().__torch_function__(orig_method, types, args, kwargs)
+
+
+def _in_floats(compute: Callable[..., Any]) -> Callable[..., Any]:
+    def of_floats(*operands: MetaProxy) -> Any:
+        return compute(*map(_as_float, operands))
+
+    return of_floats
+
+
+def _as_float(operand: MetaProxy) -> Any:
+    if operand.node.meta["val"].dtype.is_floating_point:
+        return operand
+    return prims.convert_element_type.default(operand, torch.float64)
+
+
+class _Analysis(TensorReferenceAnalysis):
+    """What computes in tensors as Python does in numbers."""
+
+    @staticmethod
+    def python_mod(a: MetaProxy, b: MetaProxy) -> Any:
+        return aten.remainder.Tensor(a, b)
+
+    @staticmethod
+    def mod(a: MetaProxy, b: MetaProxy) -> Any:
+        return aten.fmod.Tensor(a, b)
+
+
+for _name in _IN_FLOATS:
+    setattr(_Analysis, _name, staticmethod(_in_floats(getattr(TensorReferenceAnalysis, _name))))
+
+
+@contextlib.contextmanager
+def floats_as_tensors() -> Iterator[None]:
+    """Have that pass find tensors where it would not, and compute in them as Python does."""
     put_tensors = graph_compile._apply_tensorify_python_scalars
 
     def prepare_and_put_tensors(module: torch.fx.GraphModule) -> None:
@@ -54,9 +107,14 @@ def floats_as_tensors() -> contextlib.AbstractContextManager[Any]:
             numbers.give_tensors(node)
         put_tensors(module)
 
-    return replaced_attribute(
-        graph_compile, "_apply_tensorify_python_scalars", prepare_and_put_tensors
-    )
+    with (
+        replaced_attribute(
+            graph_compile, "_apply_tensorify_python_scalars", prepare_and_put_tensors
+        ),
+        replaced_attribute(tensorify, "MetaProxy", _Proxy),
+        replaced_attribute(tensorify, "TensorReferenceAnalysis", _Analysis),
+    ):
+        yield
 
 
 def _is_float(operand: Any) -> bool:

@@ -42,6 +42,7 @@ from hostjit.capturing.dynamo.library_globals import guarding_library_globals
 from hostjit.capturing.dynamo.loggers import following_loggers
 from hostjit.capturing.dynamo.looked_up_keys import guarding_looked_up_keys
 from hostjit.capturing.dynamo.loop_breaks import knowing_loops
+from hostjit.capturing.dynamo.lost_writes import keeping_writes
 from hostjit.capturing.dynamo.many_numbers import stopping_at_many_numbers
 from hostjit.capturing.dynamo.memberships import memberships_of_unknown
 from hostjit.capturing.dynamo.namespaces import following_namespaces
@@ -134,6 +135,7 @@ def corrected_alone() -> Iterator[None]:
         guarding_class_contents(),
         guarding_global_hooks(),
         guarding_saved_tensor_hooks(),
+        keeping_writes(),
         calling_graphs_directly(),
     ):
         yield
