@@ -127,6 +127,36 @@ def test_what_is_run_when_a_generator_is_dropped(
         assert log == noted_by_eager
 
 
+def counted(x: Tensor) -> Tensor:
+    log.append("counted")
+    print(end="")
+    return x.sin().sum()
+
+
+def sum_of_what_breaks(x: Tensor) -> Tensor:
+    total: Any = sum(counted(x * k) for k in range(3))
+    return x + total
+
+
+def longest(x: Tensor) -> Tensor:
+    return x * max((len(name) for name in ("a", "bc")), default=1)
+
+
+@in_parts
+@in_each_way
+@pytest.mark.parametrize("function", [sum_of_what_breaks, longest])
+def test_breaks_in_generators(function: Callable[[Tensor], Tensor], way: str) -> None:
+    torch._dynamo.reset()
+    compiled = COMPILERS[way](function)
+    for columns in (2, 3, 2, 3, 4, 3):
+        x = torch.arange(2.0 * columns).reshape(2, columns)
+        log.clear()
+        expected, noted_by_eager = function(x), list(log)
+        log.clear()
+        torch.testing.assert_close(compiled(x), expected)
+        assert log == noted_by_eager
+
+
 @in_each_way
 def test_a_generator_run_to_its_end_is_in_the_graph(way: str) -> None:
     function = run_to_its_end

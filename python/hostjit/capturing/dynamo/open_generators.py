@@ -4,6 +4,8 @@
 Python closes such a generator when nothing refers to it any more, which runs what is behind its
 `finally`. Dynamo forgets it. A trace that ends so begins anew, and stops where code is called that
 makes such a generator, or leaves that code to Python.
+
+At a break Dynamo looks into all that it hands on: of a generator also into the globals of its code.
 """
 
 from __future__ import annotations
@@ -29,6 +31,8 @@ __all__ = ["stopping_at_open_generators"]
 
 # Of an output graph: the generators that code has made, each with that code.
 _MADE = "_hostjit_generators"
+# Of a generator, what says what it does.
+_OF_CODE = ("code", "f_globals", "inline_tracer")
 # CPython 3.12 and later: what makes a StopIteration that leaves a generator a RuntimeError.
 _OF_EVERY_GENERATOR = "CALL_INTRINSIC_1"
 
@@ -72,7 +76,11 @@ def stopping_at_open_generators() -> Iterator[None]:
             )
         return check(function)
 
+    looked_over = LocalGeneratorObjectVariable._nonvar_fields
     with (
+        replaced_attribute(
+            LocalGeneratorObjectVariable, "_nonvar_fields", {*looked_over, *_OF_CODE}
+        ),
         replaced_attribute(kind, "call_function", call_function),
         replaced_attribute(
             InliningInstructionTranslator, "check_inlineable", staticmethod(check_inlineable)
