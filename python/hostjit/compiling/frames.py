@@ -175,6 +175,7 @@ class _Callback:
             **guard_settings,
             "record_runtime_overhead": False,
             "use_numpy_random_stream": True,
+            "allow_rnn": True,
             "recompile_limit": _NO_LIMIT if limit is None else limit,
         }
         try:

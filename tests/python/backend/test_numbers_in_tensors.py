@@ -35,8 +35,9 @@ WRITES: dict[str, Callable[[Tensor, Tensor, float], Any]] = {
 # Of a time in seconds, or in billionths of them, and a period.
 RATES: dict[str, Callable[[int, int], float]] = {
     "since": lambda t, period: (t - 1_700_000_000) * 0.1,
-    "since_in_billionths": lambda t, period: (t * 1_000_000_000 + t - 1_700_000_000_000_000_000)
-    * 1e-9,
+    "since_in_billionths": lambda t, period: (
+        (t * 1_000_000_000 + t - 1_700_000_000_000_000_000) * 1e-9
+    ),
     "power": lambda t, period: 0.99 ** (t - 1_700_000_000),
     "cosine": lambda t, period: 1 - 0.1 * math.cos(math.pi * (t % period) / period),
     "whole_quotient": lambda t, period: (t // period) * 0.5,

@@ -175,12 +175,11 @@ def test_backend_of_torch_compile(name: str) -> None:
     net = network(name, num_layers=2)
     frames = torch._dynamo.utils.counters["stats"]
     torch._dynamo.reset()
-    with torch._dynamo.config.patch(allow_rnn=True):
-        compiled = torch.compile(net, backend="hostjit", dynamic=True)
-        before = frames["unique_graphs"]
-        for length in LENGTHS:
-            x = sequence(length, 1)
-            torch.testing.assert_close(compiled(x), net(x), check_stride=True)
+    compiled = torch.compile(net, backend="hostjit", dynamic=True)
+    before = frames["unique_graphs"]
+    for length in LENGTHS:
+        x = sequence(length, 1)
+        torch.testing.assert_close(compiled(x), net(x), check_stride=True)
     assert frames["unique_graphs"] - before == 1
 
 
@@ -207,7 +206,7 @@ def test_gradients_of_what_comes_behind(backend: bool) -> None:
         return head(frozen(x)[0]).square().sum()
 
     torch._dynamo.reset()
-    with torch.enable_grad(), torch._dynamo.config.patch(allow_rnn=True):
+    with torch.enable_grad():
         compiled = torch.compile(loss, backend="hostjit") if backend else hostjit.compile(loss)
         for length in (4, 5, 6, 4):
             x = sequence(length, 2)

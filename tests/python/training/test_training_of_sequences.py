@@ -223,14 +223,13 @@ def test_backend_of_torch_compile(name: str) -> None:
     net = network(name, num_layers=2)
     frames = torch._dynamo.utils.counters["stats"]
     torch._dynamo.reset()
-    with torch._dynamo.config.patch(allow_rnn=True):
-        compiled = torch.compile(net, backend="hostjit", dynamic=True)
-        before = frames["unique_graphs"]
-        for length in LENGTHS:
-            x = sequence(length)
-            wanted = [x, *net.parameters()]
-            found, expected = (gradients(call, (x,), wanted) for call in (compiled, net))
-            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    compiled = torch.compile(net, backend="hostjit", dynamic=True)
+    before = frames["unique_graphs"]
+    for length in LENGTHS:
+        x = sequence(length)
+        wanted = [x, *net.parameters()]
+        found, expected = (gradients(call, (x,), wanted) for call in (compiled, net))
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert frames["unique_graphs"] - before == 1
 
 

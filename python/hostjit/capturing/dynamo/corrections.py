@@ -145,13 +145,15 @@ def corrected_alone() -> Iterator[None]:
 def corrected_for_backend() -> Iterator[None]:
     """Have Dynamo corrected, and take whole what graphs of `torch.compile` are to have whole.
 
+    `nn.RNN`, `nn.GRU` and `nn.LSTM` are followed, which Dynamo leaves to eager mode: their steps
+    are one operator here, and not unrolled.
     Ints of modules that vary, such as counters, are left open as those of other objects are. Where
     all ints are open from the start, with `dynamic=True`, those of modules are known.
     """
     opens_ints = config.allow_unspec_int_on_nn_module or config.assume_static_by_default
     with (
         compile_lock,
-        config.patch(allow_unspec_int_on_nn_module=opens_ints),
+        config.patch(allow_unspec_int_on_nn_module=opens_ints, allow_rnn=True),
         whole_operators(),
         skipping_steps(),
         following_places(),
