@@ -6,6 +6,7 @@ Such code has as many programs as it may, and runs as it is; what it calls is co
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -73,6 +74,39 @@ class Named(nn.Module):
         return self.layers(x), name.upper()
 
 
+@dataclasses.dataclass
+class Request:
+    """What a service is asked."""
+
+    history: list[int]
+    wanted: int
+    excluded: frozenset[int] = frozenset()
+
+
+class Recommender(nn.Module):
+    """Scores items by those that were seen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.items = nn.Embedding(20, 8)
+        self.layers = nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 20))
+        self.asked = 0
+
+    def forward(self, seen: Tensor) -> Tensor:
+        return self.layers(self.items(seen).mean(0))
+
+    @torch.no_grad()
+    def answer(self, request: Request) -> list[int]:
+        self.asked += 1
+        if not request.history:
+            return [0] * request.wanted
+        scores = self(torch.tensor(request.history))
+        scores[list(request.excluded)] = -1e9
+        found: list[int] = scores.topk(request.wanted)[1].tolist()
+        return found
+
+
 def operators(call: Callable[[], Any]) -> set[str]:
     """Return the names of what PyTorch's dispatcher runs in a call."""
     with torch.autograd.profiler.profile() as profile:
@@ -129,6 +163,17 @@ def test_a_module_that_is_given_a_name(way: str) -> None:
         assert found[1] == expected[1]
     found[0].sum().backward()
     assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+def test_requests_that_bring_other_objects() -> None:
+    mine, eagers = Recommender(), Recommender()
+    compiled = hostjit.compile(mine.answer)
+    for number in range(3 * CALLS):
+        history = [(number * step) % 20 for step in range(number % 6)]
+        request = Request(history, 2 + number % 3, frozenset({number % 7, 3}))
+        assert compiled(request) == eagers.answer(request)
+    request = Request([1, 2, 3], 3, frozenset({1}))
+    assert "aten::tanh" not in operators(lambda: compiled(request))
 
 
 def test_sets_that_differ_are_kept_by_nothing() -> None:

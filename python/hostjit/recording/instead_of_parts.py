@@ -34,6 +34,8 @@ __all__ = ["RecordingsInsteadOfParts", "recorded_instead_of_parts"]
 # With so many recordings for objects that were soon gone, functions of the same code, or objects of
 # one type that nothing but recordings keeps, each call may bring others.
 _MOST_GONE = 4
+# After so many calls with new objects, none of which was to be recorded, all may bring others.
+_MOST_OTHERS = 64
 # Then, calls of the form that are not known are not recorded any more.
 _MOST_REFUSALS = 4
 
@@ -82,6 +84,7 @@ class RecordingsInsteadOfParts(Recordings):
     # Of passes, of which parts with programs for any sizes are many times as slow.
     _limits_of_passes = dataclasses.replace(_limits, sizes=8, ways=4)
     _num_gone = 0
+    _num_others = 0
 
     def __init__(
         self,
@@ -155,7 +158,14 @@ class RecordingsInsteadOfParts(Recordings):
                     kept.append(found)
                 if len(kept) > _MOST_GONE:
                     return True
-        return self._num_gone >= _MOST_GONE
+        return self._num_gone >= _MOST_GONE or self._num_others >= _MOST_OTHERS
+
+    def _note_others(self) -> None:
+        self._num_others += 1
+
+    def _record(self, *call: Any) -> Any:
+        self._num_others = 0
+        return super()._record(*call)
 
     def note_single_pass(self) -> None:
         self._compilation.note_single_pass()

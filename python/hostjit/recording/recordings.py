@@ -250,6 +250,7 @@ class Recordings(Specializer):
             )
         calls.count += 1
         if calls.count <= self.options.warmup:
+            self._note_others()
             return None, self.target(*args, **kwargs)
         if self._overlapping and memory_pattern(*plain) in self._overlapping:
             return None
@@ -263,6 +264,9 @@ class Recordings(Specializer):
         if varies and _C.recompile_limit() is not None:
             return self._compile_from_now_on(f"keeps meeting new values of {varies}")
         return self._record(calls, args, kwargs)
+
+    def _note_others(self) -> None:
+        """Note that a call brings objects that none, or too few, have brought before."""
 
     def _met_again(self) -> set[Replay | None]:
         """Return what is replayed whose values, those that the code reads, a later call had."""
