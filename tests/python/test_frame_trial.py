@@ -36,7 +36,7 @@ def test_the_faster_way_is_found() -> None:
     ran = run(trial, {Way.FRAMES: 3.0, Way.EAGER: 2.0})
     assert trial.is_over
     assert ran[:6] == [Way.FRAMES] * 6
-    assert ran.count(Way.FRAMES) == 2 + 3 + 8
+    assert ran.count(Way.FRAMES) == 2 + 3 + 12
     assert ran[-20:] == [Way.EAGER] * 20
     trial = FrameTrial(WAYS)
     assert run(trial, {Way.FRAMES: 2.0, Way.EAGER: 1.9})[-20:] == [Way.FRAMES] * 20
@@ -48,9 +48,24 @@ def test_the_fastest_of_three_ways_is_found(fastest: Way) -> None:
     trial = FrameTrial([*Way])
     ran = run(trial, {way: 2.0 if way is fastest else 3.0 for way in Way})
     assert trial.is_over
-    timed = ran[2 + 3 : 2 + 3 + 18]
-    assert [timed.count(way) for way in Way] == [6, 6, 6]
+    timed = ran[2 + 3 : 2 + 3 + 36]
+    assert [timed.count(way) for way in Way] == [12, 12, 12]
     assert ran[-20:] == [fastest] * 20
+
+
+@pytest.mark.parametrize("ways", [WAYS, [*Way]])
+@pytest.mark.parametrize("period", [2, 3, 4, 6])
+@pytest.mark.parametrize("first", range(6))
+def test_calls_of_several_kinds_in_turn(ways: list[Way], period: int, first: int) -> None:
+    """Every so-manieth call takes long in any way; the others are faster without frames."""
+    trial = FrameTrial(ways)
+    for number in range(first, first + 60):
+        if not trial.is_over:
+            short = 100.0 if trial.way is Way.FRAMES else 7.0
+            is_long = number % period == 0
+            trial.note(400.0 if is_long else short, trial.way, compiled=False)
+    assert trial.is_over
+    assert trial.way is not Way.FRAMES or period == 2
 
 
 def test_one_slow_call_decides_nothing() -> None:
@@ -66,7 +81,7 @@ def test_one_slow_call_decides_nothing() -> None:
 
 def test_code_that_is_compiled_again_and_again_is_not_timed_for_ever() -> None:
     trial = FrameTrial(WAYS)
-    for number in range(80):
+    for number in range(120):
         if not trial.is_over:
             trial.note(1.0, Way.FRAMES, compiled=number % 3 == 0)
     assert trial.is_over
@@ -76,7 +91,7 @@ def test_code_that_is_compiled_again_and_again_is_not_timed_for_ever() -> None:
 def test_calls_of_several_threads_are_counted_in_any_order() -> None:
     for all_by_frames in (False, True):
         trial = FrameTrial(WAYS)
-        for _ in range(80):
+        for _ in range(120):
             trial.note(1.0, Way.FRAMES, compiled=False)
             if not all_by_frames:
                 trial.note(3.0, Way.EAGER, compiled=False)
@@ -127,7 +142,7 @@ def test_calls_go_on_as_the_trial_says(
     torch.manual_seed(0)
     fast = hostjit.compile(by_frames)
     with torch.no_grad():
-        for _ in range(40):
+        for _ in range(60):
             x = torch.randn(3)
             assert_close(fast(x), by_frames(x))
     decided = [trial for trial in trials if trial.is_over]

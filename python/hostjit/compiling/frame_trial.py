@@ -24,15 +24,16 @@ class Way(enum.Enum):
 
 # Calls that compile nothing before the first that is timed: all code is compiled by then.
 _SETTLED = 3
-# How the calls that are timed run: as many in each way, and in step with nothing.
+# How the calls that are timed run: as many in each way, also of each second, third, fourth or sixth
+# call, as calls that differ in turn would be.
 _TURNS = {
-    2: [0, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0, 1, 0, 1, 1, 0],
-    3: [0, 1, 2, 1, 2, 0, 2, 0, 1, 2, 1, 0, 0, 2, 1, 1, 0, 2],
+    2: [*map(int, "010101011010101010100101")],
+    3: [*map(int, "012210221010101022102201220101010122")],
 }
 # Frames have to take this many times as long, for they may be faster at other calls.
 _MARGIN = 1.2
 # Code that Dynamo compiles again and again is never settled.
-_MOST_CALLS = 64
+_MOST_CALLS = 96
 
 
 class FrameTrial:
