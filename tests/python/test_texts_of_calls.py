@@ -7,6 +7,7 @@ Such code has as many programs as it may, and runs as it is; what it calls is co
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -149,6 +150,26 @@ def test_a_method_that_answers_texts(way: str) -> None:
         assert compiled(text) == pytest.approx(eagers.answer(text))
     if way == "compile":  # Dynamo leaves frames of `nn.Sequential` alone
         assert "aten::tanh" not in operators(lambda: compiled("w1 w2 unheard"))
+
+
+def test_dynamo_advises_nothing() -> None:
+    torch._dynamo.reset()
+    records: list[logging.LogRecord] = []
+
+    class Kept(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            records.append(record)
+
+    handler, logger = Kept(logging.WARNING), logging.getLogger("torch._dynamo")
+    logger.addHandler(handler)
+    try:
+        service = Service()
+        compiled = hostjit.compile(service.answer)
+        for number in range(CALLS):
+            compiled(f"w{number} w1")
+    finally:
+        logger.removeHandler(handler)
+    assert not records
 
 
 @in_each_way

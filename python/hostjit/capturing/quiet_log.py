@@ -7,7 +7,7 @@ import contextlib
 import logging
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from torch._dynamo import utils
@@ -15,6 +15,7 @@ from torch._dynamo import utils
 from hostjit.replacements import replaced_attribute
 
 __all__ = [
+    "without_log_of_advice",
     "without_log_of_failures",
     "without_warnings_of_dynamo",
     "without_warnings_of_gradients",
@@ -24,14 +25,31 @@ _LOGS = (
     ("torch._subclasses.fake_tensor", "failed while attempting to run meta"),
     ("torch.fx.experimental.symbolic_shapes", "failed during evaluate_expr"),
 )
+_LOGS_OF_ADVICE = (
+    ("torch._dynamo.convert_frame", "torch._dynamo hit config."),
+    ("torch._dynamo.variables.tensor", "Graph break from `Tensor.item()`"),
+)
 
 
-@contextlib.contextmanager
-def without_log_of_failures() -> Iterator[None]:
+def without_log_of_failures() -> contextlib.AbstractContextManager[None]:
     """Leave out what PyTorch logs, with a traceback, of each exception of this thread.
 
     Eager raises it too, and says what is wrong without help.
     """
+    return _without_records(_LOGS)
+
+
+def without_log_of_advice() -> contextlib.AbstractContextManager[None]:
+    """Leave out what Dynamo advises in this thread: of `x.item()`, and of code with many programs.
+
+    Warnings of hostjit's say how calls run.
+    """
+    return _without_records(_LOGS_OF_ADVICE)
+
+
+@contextlib.contextmanager
+def _without_records(logs: Iterable[tuple[str, str]]) -> Iterator[None]:
+    """Leave out records of this thread by the names of loggers and how messages begin."""
     owner = threading.get_ident()
 
     def quiet(message: str) -> Callable[[logging.LogRecord], bool]:
@@ -40,7 +58,7 @@ def without_log_of_failures() -> Iterator[None]:
 
         return is_for_others
 
-    filters = [(logging.getLogger(name), quiet(message)) for name, message in _LOGS]
+    filters = [(logging.getLogger(name), quiet(message)) for name, message in logs]
     for logger, is_for_others in filters:
         logger.addFilter(is_for_others)
     try:

@@ -37,7 +37,11 @@ from hostjit.capturing.dynamo.numpy_code import stopping_at_numpy
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.dynamo.traced_instead import is_traced_instead
-from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
+from hostjit.capturing.quiet_log import (
+    without_log_of_advice,
+    without_log_of_failures,
+    without_warnings_of_dynamo,
+)
 from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.compiling.bytecode_call import CheckedCall
 from hostjit.compiling.frame_trial import FrameTrial, Way
@@ -187,6 +191,7 @@ class _Callback:
                 stopping_at_numpy(),
                 corrected_alone(),
                 without_log_of_failures(),
+                without_log_of_advice(),
                 without_warnings_of_dynamo(),
                 _models_followed(),
                 compiling_regions(self._options),
