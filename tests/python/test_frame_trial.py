@@ -43,6 +43,15 @@ def test_the_faster_way_is_found() -> None:
     assert trial.is_over
 
 
+def test_a_backward_pass_that_is_to_come_counts() -> None:
+    for seconds, expected in ((1.4, Way.FRAMES), (1.6, Way.EAGER)):
+        trial = FrameTrial(WAYS)
+        while not trial.is_over:
+            taken = seconds if trial.way is Way.FRAMES else 1.0
+            trial.note(taken, trial.way, compiled=False, with_gradients=True)
+        assert trial.way is expected
+
+
 @pytest.mark.parametrize("fastest", Way)
 def test_the_fastest_of_three_ways_is_found(fastest: Way) -> None:
     trial = FrameTrial([*Way])
@@ -124,7 +133,7 @@ def test_calls_go_on_as_the_trial_says(
     trials: list[FrameTrial] = []
     note = FrameTrial.note
 
-    def noted(trial: FrameTrial, _: float, way: Way, *, compiled: bool) -> None:
+    def noted(trial: FrameTrial, _: float, way: Way, *, compiled: bool, **__: Any) -> None:
         if trial not in trials:
             trials.append(trial)
         is_slow = (way is Way.EAGER) is not eager_is_faster
@@ -153,7 +162,7 @@ def test_calls_go_on_as_the_trial_says(
 
 
 @pytest.mark.filterwarnings("ignore:hostjit")
-def test_results_with_gradients_are_not_timed() -> None:
+def test_results_with_gradients() -> None:
     torch.manual_seed(0)
     fast = hostjit.compile(by_frames)
     for _ in range(30):

@@ -32,6 +32,8 @@ _TURNS = {
 }
 # Frames have to take this many times as long, for they may be faster at other calls.
 _MARGIN = 1.1
+# Of results that need gradients: a backward pass is to come, which is faster compiled.
+_MARGIN_WITH_GRADIENTS = 1.5
 # Code that Dynamo compiles again and again is never settled.
 _MOST_CALLS = 96
 
@@ -52,16 +54,23 @@ class FrameTrial:
         self._turns = [ways[turn] for turn in _TURNS[len(ways)]]
         self._calls = 0
         self._settled = 0
+        self._margin = _MARGIN
         self._forget()
         self._lock = threading.Lock()  # threads may call at once, and end in any order
 
     def _forget(self) -> None:
         self._times: dict[Way, list[float]] = {way: [] for way in self._ways}
 
-    def note(self, seconds: float, way: Way, *, compiled: bool) -> None:
-        """Look at a call that has ended. `compiled`: something was compiled meanwhile."""
+    def note(
+        self, seconds: float, way: Way, *, compiled: bool, with_gradients: bool = False
+    ) -> None:
+        """Look at a call that has ended.
+
+        `compiled`: something was compiled meanwhile; `with_gradients`: the result needs some.
+        """
         with self._lock:
             if not self.is_over:
+                self._margin = _MARGIN_WITH_GRADIENTS if with_gradients else _MARGIN
                 self._note(seconds, way, compiled)
 
     def end(self) -> None:
@@ -88,7 +97,7 @@ class FrameTrial:
             least = {way: min(times) for way, times in self._times.items()}
             median = {way: statistics.median(times) for way, times in self._times.items()}
             fastest = min(self._ways, key=median.__getitem__)
-            if all(times[self.way] > _MARGIN * times[fastest] for times in (least, median)):
+            if all(times[self.way] > self._margin * times[fastest] for times in (least, median)):
                 self.way = fastest
         elif self._settled >= _SETTLED:
             self.way = self._turns[count % len(self._turns)]

@@ -120,9 +120,11 @@ class FrameHook:
         way, compiled, begin = trial.way, _num_compiled(), time.perf_counter()
         result = self._call(way, args, kwargs)
         seconds = time.perf_counter() - begin
-        trial.note(seconds, way, compiled=_num_compiled() != compiled)
-        if _takes_longer(result):
+        if torch.cuda.is_initialized():  # which may have work of the call still to do
             trial.end()
+        else:
+            is_new = _num_compiled() != compiled
+            trial.note(seconds, way, compiled=is_new, with_gradients=_needs_gradients(result))
         return result
 
     def _call(self, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -150,10 +152,7 @@ def _num_compiled() -> int:
     return _frames.compiled + Specializer.num_programs
 
 
-def _takes_longer(result: Any) -> bool:
-    """Tell whether more is to come of a call than was timed: a backward pass, or a GPU's work."""
-    if torch.cuda.is_initialized():
-        return True
+def _needs_gradients(result: Any) -> bool:
     leaves = pytree.tree_leaves(result) if torch.is_grad_enabled() else []
     return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
 
