@@ -90,9 +90,9 @@ def test_one_slow_call_decides_nothing() -> None:
 
 def test_code_that_is_compiled_again_and_again_is_not_timed_for_ever() -> None:
     trial = FrameTrial(WAYS)
-    for number in range(120):
+    for number in range(150):
         if not trial.is_over:
-            trial.note(1.0, Way.FRAMES, compiled=number % 3 == 0)
+            trial.note(1.0, trial.way, compiled=number % 3 == 0)
     assert trial.is_over
     assert trial.way is Way.FRAMES
 
@@ -100,7 +100,7 @@ def test_code_that_is_compiled_again_and_again_is_not_timed_for_ever() -> None:
 def test_calls_of_several_threads_are_counted_in_any_order() -> None:
     for all_by_frames in (False, True):
         trial = FrameTrial(WAYS)
-        for _ in range(120):
+        for _ in range(400):
             trial.note(1.0, Way.FRAMES, compiled=False)
             if not all_by_frames:
                 trial.note(3.0, Way.EAGER, compiled=False)

@@ -34,8 +34,10 @@ _TURNS = {
 _MARGIN = 1.1
 # Of results that need gradients: a backward pass is to come, which is faster compiled.
 _MARGIN_WITH_GRADIENTS = 1.5
-# Code that Dynamo compiles again and again is never settled.
+# Code that Dynamo compiles again and again is never settled: then other calls are timed.
 _MOST_CALLS = 96
+# After so many, calls run by frames.
+_LAST_CALL = 384
 
 
 class FrameTrial:
@@ -80,18 +82,18 @@ class FrameTrial:
 
     def _note(self, seconds: float, way: Way, compiled: bool) -> None:
         self._calls += 1
+        never_settles = self._calls >= _MOST_CALLS
         if compiled:
             self._settled = 0
-            self._forget()
-        elif self._settled < _SETTLED:
+            if not never_settles:
+                self._forget()
+        elif self._settled < _SETTLED and not never_settles:
             self._settled += 1
         else:
             self._times[way].append(seconds)
         count = sum(map(len, self._times.values()))
         self.way = self._ways[0]
-        if self._calls >= _MOST_CALLS:
-            self.is_over = True
-        elif count >= len(self._turns) and all(self._times.values()):
+        if count >= len(self._turns) and all(self._times.values()):
             self.is_over = True
             # Calls may be of several kinds: the shortest says as little as one that waited.
             least = {way: min(times) for way, times in self._times.items()}
@@ -99,5 +101,7 @@ class FrameTrial:
             fastest = min(self._ways, key=median.__getitem__)
             if all(times[self.way] > self._margin * times[fastest] for times in (least, median)):
                 self.way = fastest
-        elif self._settled >= _SETTLED:
+        elif self._calls >= _LAST_CALL:
+            self.is_over = True
+        elif self._settled >= _SETTLED or never_settles:
             self.way = self._turns[count % len(self._turns)]
