@@ -10,6 +10,7 @@ from torch._dynamo import config
 
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.absences import guarding_absences
+from hostjit.capturing.dynamo.attributes_of_keys import comparing_attributes_of_keys
 from hostjit.capturing.dynamo.cells import reading_cells
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.class_contents import guarding_class_contents
@@ -91,6 +92,7 @@ _CORRECTIONS = (
     stopping_at_class_changes,
     memberships_of_unknown,
     comparing_keys,
+    comparing_attributes_of_keys,
     slots_as_python,
     following_namespaces,
     making_tuples_once,
