@@ -7,6 +7,7 @@ import collections
 import copy
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -283,11 +284,48 @@ def test_recordings_leave_them_to_compile() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:hostjit")
-def test_through_torch_compile() -> None:
-    for change in (append, add, in_a_dict):
-        torch._dynamo.reset()
-        with torch.no_grad():
-            compare(change, lambda model: torch.compile(model, backend="hostjit"))
+@pytest.mark.parametrize("change", [*ONE_PROGRAM, *LOOKED_AT])
+def test_through_torch_compile(change: Callable[..., Any]) -> None:
+    torch._dynamo.reset()
+    graphs = torch._dynamo.utils.counters["stats"]
+    before = graphs["unique_graphs"]
+    with torch.no_grad():
+        compare(change, lambda model: torch.compile(model, backend="hostjit"))
+    if change in (append, append_several, extend, add, deques, in_a_dict, returned, global_list):
+        assert graphs["unique_graphs"] - before == 1
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("compile_it", [hostjit.compile, partial(torch.compile, backend="hostjit")])
+def test_lists_of_frames_below(compile_it: Callable[..., Any]) -> None:
+    """A list of the frame itself, one that is handed on, and one that two names have."""
+    kept: list[Tensor] = []
+
+    def note(values: list[Tensor], y: Tensor) -> Tensor:
+        values.append(y)
+        return (y * 2).tanh()
+
+    def both(first: list[Tensor], second: list[Tensor], y: Tensor) -> Tensor:
+        first.append(y)
+        return y * len(second)
+
+    def step(x: Tensor, own: list[Tensor]) -> Tensor:
+        print(end="")
+        x = note(own, x) + note(kept, x)
+        print(end="")
+        other: list[Tensor] = []
+        return both(own, own if x.shape[0] == 3 else other, x) + note(other, x)
+
+    def run(function: Callable[..., Tensor]) -> list[Any]:
+        kept.clear()
+        own: list[Tensor] = []
+        found = [
+            function(torch.linspace(0, n % 3, 2 + n % 2) + torch.zeros(()), own) for n in range(12)
+        ]
+        return [found, [*kept], own]
+
+    torch._dynamo.reset()
+    assert_close(run(compile_it(step)), run(step))
 
 
 def test_numbers_read_have_their_types() -> None:

@@ -24,6 +24,7 @@ from hostjit.capturing.dynamo.direct_calls import (
 from hostjit.capturing.dynamo.equal_keys import comparing_keys
 from hostjit.capturing.dynamo.function_names import reading_names_of_functions
 from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
+from hostjit.capturing.dynamo.growing_lists import following_growth_in_frames
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
 from hostjit.capturing.dynamo.handed_on import handing_on_unread
@@ -138,6 +139,7 @@ def corrected_alone() -> Iterator[None]:
         guarding_global_hooks(),
         guarding_saved_tensor_hooks(),
         keeping_writes(),
+        following_growth_in_frames(),
         calling_graphs_directly(),
     ):
         yield

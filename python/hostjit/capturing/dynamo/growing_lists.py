@@ -29,7 +29,13 @@ from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.capturing.unread import is_item
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["adding_to_lists", "following_growth", "growing_names", "growth_forgotten"]
+__all__ = [
+    "adding_to_lists",
+    "following_growth",
+    "following_growth_in_frames",
+    "growing_names",
+    "growth_forgotten",
+]
 
 _ADDING: dict[type, frozenset[str]] = {
     list: frozenset({"append", "extend"}),
@@ -111,8 +117,30 @@ for _name in dir(ListVariable):
 
 
 @contextlib.contextmanager
-def following_growth() -> Iterator[None]:
-    """Have Dynamo take lists and deques for such ones, in this thread, where code adds to them."""
+def following_growth_in_frames() -> Iterator[None]:
+    """Have it so in code of frames, which nothing else compares lists for, and whose code adds."""
+    owner = threading.get_ident()
+    update = SideEffects.codegen_update_mutated
+
+    def add_and_update(self: Any, codegen: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() != owner:
+            return update(self, codegen, *args, **kwargs)
+        with adding_to_lists(self, codegen):
+            return update(self, codegen, *args, **kwargs)
+
+    with (
+        following_growth(of_arguments=True),
+        replaced_attribute(SideEffects, "codegen_update_mutated", add_and_update),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def following_growth(*, of_arguments: bool = False) -> Iterator[None]:
+    """Have Dynamo take lists and deques for such ones, in this thread, where code adds to them.
+
+    `of_arguments`: those of the arguments, too.
+    """
     owner = threading.get_ident()
     looked_at: set[str] = set()
     wrap = VariableBuilder._wrap
@@ -121,7 +149,9 @@ def following_growth() -> Iterator[None]:
     def wrap_list(self: Any, value: Any) -> Any:
         kind = type(value)
         is_asked = threading.get_ident() == owner and kind in _ADDING
-        if not is_asked or not _is_outside(self.source) or self.source.name in looked_at:
+        if not is_asked or self.source is None or self.source.name in looked_at:
+            return wrap(self, value)
+        if not of_arguments and not _is_outside(self.source):
             return wrap(self, value)
         if not _adds_now(self.tx.output.current_tx, kind):
             return wrap(self, value)
