@@ -55,6 +55,42 @@ def caught(x: Tensor) -> Generator[Tensor, None, None]:
         raise
 
 
+def until_the_end(x: Tensor) -> Iterator[Tensor]:
+    """As sequences do it: closing this runs nothing."""
+    number = 0
+    try:
+        while True:
+            try:
+                yield x[number] * 2
+                number += 1
+            except (KeyError, ValueError):
+                log.append("none")
+    except IndexError:
+        return
+
+
+def until_the_end_within(x: Tensor) -> Iterator[Tensor]:
+    number = 0
+    try:
+        while True:
+            try:
+                yield x[number] * 2
+                number += 1
+            except KeyError:
+                log.append("none")
+    finally:
+        log.append("closed")
+
+
+def caught_with_others(x: Tensor) -> Iterator[Tensor]:
+    try:
+        yield x + 1
+        yield x + 2
+    except (ValueError, BaseException):
+        log.append("exit")
+        raise
+
+
 def returns_in_loop(x: Tensor) -> Tensor:
     for row in rows(x):
         return row
@@ -86,6 +122,14 @@ def with_its_own_handler(x: Tensor) -> Tensor:
     return next(made)
 
 
+def within_two(x: Tensor) -> Tensor:
+    return next(until_the_end_within(x)) - 1
+
+
+def with_one_handler_for_all(x: Tensor) -> Tensor:
+    return next(caught_with_others(x)) * 3
+
+
 def run_to_its_end(x: Tensor) -> Tensor:
     with noted():
         return torch.stack(list(rows(x)))
@@ -105,6 +149,8 @@ FUNCTIONS = [
     breaks_at_a_size,
     within_another,
     with_its_own_handler,
+    within_two,
+    with_one_handler_for_all,
     run_to_its_end,
     closed_by_the_code,
 ]
@@ -157,13 +203,20 @@ def test_breaks_in_generators(function: Callable[[Tensor], Tensor], way: str) ->
         assert log == noted_by_eager
 
 
+def nothing_to_close(x: Tensor) -> Tensor:
+    pairs = zip([1.0, 2.0], until_the_end(x), strict=False)
+    return torch.stack([row * number for number, row in pairs]) + next(until_the_end(x))
+
+
 @in_each_way
-def test_a_generator_run_to_its_end_is_in_the_graph(way: str) -> None:
-    function = run_to_its_end
+@pytest.mark.parametrize("function", [run_to_its_end, nothing_to_close])
+def test_a_generator_without_a_rest_is_in_the_graph(
+    function: Callable[[Tensor], Tensor], way: str
+) -> None:
     options: Any = {"fallback": False} if way == "compile" else {"fullgraph": True}
     if way == "compile":
         compiled: Any = hostjit.compile(function, **options)
     else:
         compiled = torch.compile(function, backend="hostjit", **options)
-    x = torch.ones(2, 3)
+    x = torch.ones(4, 3)
     assert torch.equal(compiled(x), function(x))

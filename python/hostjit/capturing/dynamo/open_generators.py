@@ -33,6 +33,8 @@ __all__ = ["stopping_at_open_generators"]
 _MADE = "_hostjit_generators"
 # Of a generator, what says what it does.
 _OF_CODE = ("code", "f_globals", "inline_tracer")
+# What closes a generator, and what that is.
+_CAUGHT = frozenset({"GeneratorExit", "BaseException"})
 # CPython 3.12 and later: what makes a StopIteration that leaves a generator a RuntimeError.
 _OF_EVERY_GENERATOR = "CALL_INTRINSIC_1"
 
@@ -91,9 +93,34 @@ def stopping_at_open_generators() -> Iterator[None]:
 
 
 def _is_open(generator: Any) -> bool:
-    """Tell whether it has given something, and waits where an exception would be handled."""
+    """Tell whether it has given something, and runs code when it is closed where it waits."""
     tracer = generator.inline_tracer
     if tracer.generator_exhausted or generator._is_generator_just_started():
         return False
-    handler = tracer.next_instruction.exn_tab_entry
-    return handler is not None and handler.target.opname != _OF_EVERY_GENERATOR
+    return _is_closed_by_code(tracer.next_instruction.exn_tab_entry, tracer)
+
+
+def _is_closed_by_code(entry: Any, tracer: Any) -> bool:
+    """Tell whether a handler, or one around it, does something at a GeneratorExit.
+
+    So does what is behind `finally`, `with` or a bare `except`; `except IndexError` does not.
+    """
+    while entry is not None:
+        instruction = entry.target
+        while instruction.opname != "RERAISE":
+            names = []
+            while instruction.opname == "PUSH_EXC_INFO" or instruction.opname.startswith("LOAD_"):
+                names.append(instruction.argval)
+                instruction = _next(instruction, tracer)
+            while instruction.opname in ("BUILD_TUPLE", "COPY", "POP_EXCEPT", _OF_EVERY_GENERATOR):
+                instruction = _next(instruction, tracer)
+            if instruction.opname == "CHECK_EXC_MATCH" and _CAUGHT.isdisjoint(names):
+                instruction = _next(instruction, tracer).target  # of the jump, where it is another
+            elif instruction.opname != "RERAISE":
+                return True
+        entry = instruction.exn_tab_entry
+    return False
+
+
+def _next(instruction: Any, tracer: Any) -> Any:
+    return tracer.instructions[tracer.indexof[instruction] + 1]
