@@ -209,29 +209,35 @@ def test_sets_that_differ_are_kept_by_nothing() -> None:
     assert len(compiled.specializations) < 16
 
 
-@in_each_way
-def test_recurrent_networks_ahead_of_a_loop_that_breaks(way: str) -> None:
-    torch.manual_seed(0)
-    encoder, cell = nn.LSTM(4, 6, batch_first=True), nn.GRUCell(6, 6)
+class Decoder:
+    """Picks a number at each step, as a greedy transducer does."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.encoder, self.cell = nn.LSTM(4, 6, batch_first=True), nn.GRUCell(6, 6)
 
     @torch.no_grad()
-    def decode(x: Tensor, state: Any, y: Tensor) -> tuple[list[int], Any, Tensor]:
-        found, state = encoder(x, state)
+    def decode(self, x: Tensor, state: Any, y: Tensor) -> tuple[list[int], Any, Tensor]:
+        found, state = self.encoder(x, state)
         picked = []
         for t in range(found.shape[1]):
             number = int((found[:, t] + y).argmax())
             if number == 0:
                 continue
             picked.append(number)
-            y = cell(found[:, t].tanh(), y)
+            y = self.cell(found[:, t].tanh(), y)
         return picked, state, y
 
+
+@in_each_way
+def test_recurrent_networks_ahead_of_a_loop_that_breaks(way: str) -> None:
+    decoder = Decoder()
     torch._dynamo.reset()
-    compiled = COMPILERS[way](decode)
+    compiled = COMPILERS[way](decoder.decode)
     mine = eagers = (None, torch.zeros(1, 6))
     for _ in range(20):
         x = torch.randn(1, 5, 4)
-        found, expected = compiled(x, *mine), decode(x, *eagers)
+        found, expected = compiled(x, *mine), decoder.decode(x, *eagers)
         assert found[0] == expected[0]
         assert_close(found[1:], expected[1:])
         mine, eagers = found[1:], expected[1:]
