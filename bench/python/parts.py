@@ -28,7 +28,7 @@ NOWHERE = io.StringIO()
 
 Function = Callable[..., Any]
 # A list has the arguments of one call after the other, over and over.
-Case = tuple[Function, tuple[Tensor, ...] | list[tuple[Tensor, ...]]]
+Case = tuple[Function, tuple[Any, ...] | list[tuple[Any, ...]]]
 
 
 def printing() -> Case:
@@ -323,6 +323,35 @@ def resetting() -> Case:
     return function, [(torch.full((4,), 0.3 + 0.1 * (i % 5)),) for i in range(8)]
 
 
+def answering() -> Case:
+    """A service that answers texts by a small model, none of which comes again soon."""
+    vocabulary = {f"w{i}": i for i in range(100)}
+    words, model = nn.Embedding(101, 32), Classifier()
+
+    def function(text: str) -> tuple[int, float]:
+        numbers = [vocabulary.get(word, 100) for word in text.split()]
+        with torch.no_grad():
+            found = model(words(torch.tensor([numbers])).mean(1))
+        best = int(found.argmax())
+        return best, found[0, best].item()
+
+    chosen = random.Random(0)
+    texts = [" ".join(f"w{chosen.randrange(110)}" for _ in range(3 + i % 9)) for i in range(64)]
+    return function, [(text,) for text in texts]
+
+
+class Classifier(nn.Module):
+    """Tells which of three classes a row is of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        first, second = nn.Linear(32, 64), nn.Linear(64, 64)
+        self.layers = nn.Sequential(first, nn.GELU(), second, nn.GELU(), nn.Linear(64, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x).softmax(-1)
+
+
 def episode() -> Case:
     """Up to a hundred steps of a simulation, by rows of actions, which fill rows of two tensors."""
     mass = layers(8, 8)
@@ -422,7 +451,7 @@ CASES: dict[str, Callable[[], Case]] = {
     for case in (
         *(printing, nonzero, branch, masked, step, minibatches, logging, replay, planner),
         *(solver, descending, collecting, converging, episode, fitting, settling, searching),
-        *(integrating, accepting, tracking, resetting),
+        *(integrating, accepting, tracking, resetting, answering),
     )
 }
 
@@ -452,8 +481,8 @@ def make(name: str, compiler: str) -> Case:
 
 
 def called(
-    function: Function, arguments: tuple[Tensor, ...] | list[tuple[Tensor, ...]]
-) -> tuple[Function, tuple[Tensor, ...]]:
+    function: Function, arguments: tuple[Any, ...] | list[tuple[Any, ...]]
+) -> tuple[Function, tuple[Any, ...]]:
     """Return what is called, and its arguments."""
     if isinstance(arguments, tuple):
         return function, arguments
@@ -461,7 +490,7 @@ def called(
     return lambda: function(*next(each)), ()
 
 
-def calls(function: Function, arguments: tuple[Tensor, ...]) -> list[Any]:
+def calls(function: Function, arguments: tuple[Any, ...]) -> list[Any]:
     return [function(*arguments) for _ in range(CALLS)]
 
 
