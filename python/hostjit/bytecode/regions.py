@@ -37,6 +37,11 @@ _ITEM = "hostjit_item"
 _MOST = "hostjit_most"
 _STEP = "hostjit_step"
 _LEFT_AT = "hostjit_left_at"
+# What gives a function its variables of functions around it: of MAKE_FUNCTION, from CPython 3.13 on
+# of an instruction of its own.
+_CLOSURE = 8
+_SETS_ATTRIBUTES = "SET_FUNCTION_ATTRIBUTE" in dis.opmap
+_LOAD_CELL = "LOAD_FAST" if _SETS_ATTRIBUTES else "LOAD_CLOSURE"
 _SAFE = frozenset({"JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_FORWARD", "NOP"})
 if sys.version_info >= (3, 13):  # these are given bools alone
     _SAFE |= {name for name in dis.opmap if name.startswith("POP_JUMP_IF")}
@@ -393,9 +398,16 @@ def _load(run: Callable[..., Any] | types.CodeType, code: types.CodeType) -> lis
     load = create_instruction("LOAD_CONST", argval=run)
     if not isinstance(run, types.CodeType):
         return [load]
-    cells = [create_instruction("LOAD_CLOSURE", argval=name) for name in code.co_freevars]
-    cells = [*cells, create_instruction("BUILD_TUPLE", arg=len(cells))] if cells else []
-    return [*cells, load, create_instruction("MAKE_FUNCTION", arg=8 if cells else 0)]
+    cells = [create_instruction(_LOAD_CELL, argval=name) for name in code.co_freevars]
+    if not cells:
+        return [load, create_instruction("MAKE_FUNCTION", arg=0)]
+    closure = [*cells, create_instruction("BUILD_TUPLE", arg=len(cells))]
+    if _SETS_ATTRIBUTES:
+        make = [create_instruction("MAKE_FUNCTION")]
+        make.append(create_instruction("SET_FUNCTION_ATTRIBUTE", arg=_CLOSURE))
+    else:
+        make = [create_instruction("MAKE_FUNCTION", arg=_CLOSURE)]
+    return [*closure, load, *make]
 
 
 def _go_on(
