@@ -14,7 +14,7 @@ from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrate
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from hostjit.backend import backend_of
-from hostjit.backend.loop_frames import convert_in_passes
+from hostjit.backend.loop_frames import CALLED_AS_COMPILED, convert_in_passes
 from hostjit.backend.options import READ_BY_DYNAMO, Options, read_options
 from hostjit.capturing.dynamo.corrections import corrected_for_backend
 from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
@@ -30,8 +30,6 @@ _ERRORS = (
     AssertionError,
     IndexError,
 )
-# What is compiled already is called still, and nothing more is compiled but of what the code calls.
-_CALLED_AS_COMPILED = FrameExecStrategy(FrameAction.RUN_ONLY, FrameAction.DEFAULT)
 # Of what Dynamo keeps for each code until it is reset.
 _COUNT = "_hostjit_errors"
 # Of Dynamo's counters of hostjit: frames that ran eagerly for an error.
@@ -71,11 +69,6 @@ def convert_corrected(
             frame_state[_COUNT] = frame_state.get(_COUNT, 0) + 1
             utils.counters["hostjit"][FRAMES_LEFT] += 1
             return _run_eagerly(frame.f_code, error, frame_state[_COUNT])
-        except exc.Unsupported as error:
-            if error.frame_exec_strategy is not None:
-                # Dynamo has too many programs of this code. What it calls may have few.
-                error.frame_exec_strategy = _CALLED_AS_COMPILED
-            raise
 
 
 def _options_of(converting: Any) -> Options | None:
@@ -103,7 +96,7 @@ def _run_eagerly(code: types.CodeType, error: Exception, count: int) -> ConvertF
         _warn(
             code, f"new kinds of calls of '{name}' run eagerly: {count} could not be traced: {said}"
         )
-        return ConvertFrameReturn(_CALLED_AS_COMPILED)
+        return ConvertFrameReturn(CALLED_AS_COMPILED)
     if count == 1 and not isinstance(error, (exc.TorchRuntimeError, IndexError)):
         _warn(code, f"a call of '{name}' runs eagerly: PyTorch's tracer fails: {said}")
     this_call = FrameExecStrategy(FrameAction.SKIP, FrameAction.DEFAULT)

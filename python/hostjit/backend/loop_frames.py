@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from torch._dynamo import exc, guards
-from torch._dynamo.types import ConvertFrameReturn, GuardedCode, wrap_guarded_code
+from torch._dynamo.types import (
+    ConvertFrameReturn,
+    FrameAction,
+    FrameExecStrategy,
+    GuardedCode,
+    wrap_guarded_code,
+)
 from torch._dynamo.utils import orig_code_map
 from torch._guards import CompileId
 
@@ -21,7 +27,10 @@ from hostjit.bytecode.loops import with_compiled_passes
 from hostjit.capturing.dynamo.long_loops import stopping_at_long_loops
 from hostjit.capturing.failures import LongLoopError, is_library_file, translate_failure
 
-__all__ = ["compiling_regions", "convert_in_passes"]
+__all__ = ["CALLED_AS_COMPILED", "compiling_regions", "convert_in_passes"]
+
+CALLED_AS_COMPILED = FrameExecStrategy(FrameAction.RUN_ONLY, FrameAction.DEFAULT)
+"""What is compiled of code is called still, and no more is compiled but of what it calls."""
 
 
 @contextlib.contextmanager
@@ -57,6 +66,10 @@ def convert_in_passes(
         with stopping_at_long_loops():
             return convert(self, frame, *args, **kwargs)
     except exc.Unsupported as error:
+        if error.frame_exec_strategy is not None:
+            # Dynamo has too many programs of this code. What it calls may have few.
+            error.frame_exec_strategy = CALLED_AS_COMPILED
+            raise
         by_passes = _by_passes(frame, error, options_of(self))
         if by_passes is not None:
             return by_passes

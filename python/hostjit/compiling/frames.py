@@ -22,7 +22,7 @@ from torch import nn
 from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._dynamo import trace_rules
 from torch._dynamo.eval_frame import skip_code
-from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
+from torch._dynamo.types import ConvertFrameReturn
 from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
@@ -202,9 +202,6 @@ class _Callback:
             _log.info("%s runs eagerly", frame.f_code, exc_info=error)
             return ConvertFrameReturn()
         _frames.compiled += found.guarded_code is not None
-        if found.frame_exec_strategy.cur_action == FrameAction.RUN_ONLY:
-            # Dynamo has too many programs of this code. What it calls may have few.
-            found.frame_exec_strategy = FrameExecStrategy(FrameAction.RUN_ONLY, FrameAction.DEFAULT)
         return found
 
 

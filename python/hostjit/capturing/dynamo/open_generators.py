@@ -59,9 +59,9 @@ def stopping_at_open_generators() -> Iterator[None]:
         return made
 
     def compile_closed(self: Any, *args: Any, **kwargs: Any) -> Any:
-        made = vars(self).get(_MADE, ())
+        made = vars(self).get(_MADE, ()) if threading.get_ident() == owner else ()
         dropping = {code for generator, code in made if _is_open(generator)}
-        if not dropping or threading.get_ident() != owner:
+        if not dropping:
             return compile_subgraph(self, *args, **kwargs)
         if self.root_tx.f_code in dropping:
             raise SkipFrame("it drops a generator that waits for its end")
