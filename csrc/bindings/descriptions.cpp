@@ -162,7 +162,7 @@ py::tuple OutputSpec::describe() const {
     case Kind::kCall: return py::make_tuple("call", object_of(object_), describe_all(children_));
     case Kind::kView:
       return py::make_tuple("view", describe_all(view_->sizes), describe_all(view_->strides),
-                            view_->offset.describe(), view_->of_several,
+                            view_->offset.describe(), static_cast<int>(view_->made),
                             describe_all(view_->base_strides), describe_all(children_));
   }
   return py::make_tuple("object", py::none());

@@ -59,7 +59,7 @@ OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t
         .sizes = view_numbers(parts[1], num_values),
         .strides = view_numbers(parts[2], num_values),
         .offset = ViewNumber(parts[3], num_values),
-        .of_several = parts[4].cast<bool>(),
+        .made = static_cast<torch::autograd::CreationMeta>(parts[4].cast<int>()),
         .base_strides = view_numbers(parts[5], num_values),
     });
     add_children(parts[6]);
@@ -184,8 +184,9 @@ PyObject* OutputSpec::make_view(const at::Tensor& base, const PyRef* values) con
   const at::Tensor view =
       view_of(base, read(view_->sizes), read(view_->strides), view_->offset.value(values));
   namespace autograd = torch::autograd;
-  if (auto* meta = autograd::impl::get_view_autograd_meta(view); view_->of_several && meta)
-    meta->set_creation_meta(autograd::CreationMeta::MULTI_OUTPUT_NODE);
+  if (auto* meta = autograd::impl::get_view_autograd_meta(view); meta && meta->has_bw_view())
+    meta->set_creation_meta(
+        autograd::propagate_creation_meta(view_->made, meta->get_creation_meta()));
   return THPVariable_Wrap(view);
   END_HANDLE_TH_ERRORS
 }

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <Python.h>
 #include <pybind11/pybind11.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <memory>
@@ -23,11 +24,11 @@ namespace hostjit {
 //   ("tuple" | "list", nodes)    a new container
 //   ("dict", keys, nodes)        a new dict
 //   ("call", callable, nodes)    callable(*children): namedtuples and dataclasses
-//   ("view", sizes, strides, offset, of_several, base_strides, (node,))
+//   ("view", sizes, strides, offset, made, base_strides, (node,))
 //                                a view that autograd knows of the node's tensor, whose strides
-//                                are those and from whose first element the offset counts; one of
-//                                several that one operator made, or not. Each number is an int, or
-//                                (i,) for the i-th of the values of NumberResults
+//                                are those and from whose first element the offset counts; `made`
+//                                is the CreationMeta that it has in eager mode. Each number is an
+//                                int, or (i,) for the i-th of the values of NumberResults
 class OutputSpec {
  public:
   // Throws Error for an unknown kind and IndexError's kin for positions out of range.
@@ -75,7 +76,7 @@ class OutputSpec {
     ViewNumbers sizes;
     ViewNumbers strides;
     ViewNumber offset;
-    bool of_several;
+    torch::autograd::CreationMeta made;
     ViewNumbers base_strides;
   };
 

@@ -30,7 +30,8 @@ from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.compiling.number_values import NumberValues
-from hostjit.compiling.specialize import describe_inputs, describe_output, row_guard
+from hostjit.compiling.output_descriptions import describe_output
+from hostjit.compiling.specialize import describe_inputs, row_guard
 from hostjit.compiling.specializer import Specializer
 
 __all__ = ["GraphCompilation", "MadeOfOutputs", "compile_graph", "flat_output"]

@@ -47,8 +47,8 @@ from hostjit.capturing.numbers.open_numbers import (
     values_of,
 )
 from hostjit.capturing.numbers.refused_numbers import check_numbers
-from hostjit.capturing.numbers.results import take_numbers
-from hostjit.capturing.numbers.steps import Steps
+from hostjit.capturing.numbers.results import NumberResults, take_numbers
+from hostjit.capturing.numbers.steps import SizeOf, Steps
 from hostjit.capturing.opened import Opened
 from hostjit.capturing.outside_sizes import opening_sizes
 from hostjit.capturing.overlap import counts_from_storage
@@ -73,7 +73,7 @@ from hostjit.capturing.results.outputs import (
     Output,
     map_outputs,
 )
-from hostjit.capturing.results.shared_results import ReturnedBases, share_memory
+from hostjit.capturing.results.shared_results import ReturnedBases, every_result, share_memory
 from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
@@ -200,15 +200,15 @@ def _capture(
     if composed:
         graph = untraced(traced, lent, sources)
     else:
-        if output_spec is not None and traced.graph_module is not None:
+        if traced.graph_module is not None and not (output_spec is None and training):
             module = traced.graph_module
             inputs = dict(zip(traced.tensor_nodes(), traced.inputs, strict=True))
+            bases_of = inputs if output_spec is not None and of_inputs else None
             with torch.no_grad() if in_inference_mode else contextlib.nullcontext():
-                shared = ReturnedBases(
-                    module, output_spec, steps, training, inputs if of_inputs else None
-                )
+                results = output_spec or every_result(module.graph)
+                shared = ReturnedBases(module, results, steps, training, bases_of)
             traced.numbers = traced.numbers.with_more(steps, shared.operands)
-            output_spec = shared.output
+            output_spec = output_spec and shared.output
             training = training and is_training(traced)
         if training:
             graph, backward = trace_with_backward(traced, lent, values_of(numbers))
@@ -231,7 +231,7 @@ def _capture(
             shared.undo()
         elif reason and shared.views_of_inputs:
             return _capture(target, args, kwargs, opened, then, check, of_inputs=False)
-        elif reason:
+        elif reason and (training or not _are_taken(traced.numbers, bindings)):
             raise share_memory(None)
     if reason and ints:
         return _capture(target, args, kwargs, opened, then, check, carries_ints=False)
@@ -260,6 +260,7 @@ def _capture(
         environment=None if composed else _environment(traced, graph, output_spec, numbers),
         numbers=tuple(numbers),
         number_results=traced.numbers,
+        tensors=shared.tensors if shared is not None and reason else (),
         backward=backward,
         composed=composed,
         in_inference_mode=in_inference_mode,
@@ -277,6 +278,13 @@ def _capture(
             program.output_spec = over_kept_results(output_spec, backward, bindings)
     traced.forget_arguments(leaves)
     return program
+
+
+def _are_taken(numbers: NumberResults, bindings: Iterable[InputBinding]) -> bool:
+    """Tell whether the graph itself takes the arguments of whose sizes the numbers are made."""
+    leaves = {binding.index for binding in bindings if isinstance(binding, ArgumentLeaf)}
+    operands = [*numbers.more, *(operand for _, used in numbers.steps for operand in used)]
+    return all(operand.leaf in leaves for operand in operands if isinstance(operand, SizeOf))
 
 
 def _check_taken(traced: DynamoCapture, outside: Iterable[int]) -> None:

@@ -23,6 +23,7 @@ from hostjit.capturing.numbers.results import NumberResults
 from hostjit.capturing.results.output_inference import CannotRebuildError, infer_output_spec
 from hostjit.capturing.results.outputs import (
     Output,
+    TupleOutput,
     fixed_outputs,
     known_outputs,
     rebound_outputs,
@@ -161,6 +162,8 @@ class CapturedProgram:
         numbers: the open numbers, which each call brings or finds.
         number_results: the results of Dynamo's graph, of which those that are numbers are none of
             `graph_module`.
+        tensors: how the tensors that the bytecode takes are made of the graph's results; () for
+            these themselves.
         backward: how gradients are computed, when results need them; then the graph's results are
             the user's, which `output_spec` is over, and after those what is kept.
         composed: the graph needs gradients in a way that `backward` cannot say. `graph_module` is
@@ -191,6 +194,7 @@ class CapturedProgram:
     environment: ShapeEnv | None
     numbers: tuple[OpenNumber, ...]
     number_results: NumberResults
+    tensors: tuple[Output, ...]
     backward: Backward | None
     composed: bool
     in_inference_mode: bool
@@ -368,10 +372,10 @@ class CapturedProgram:
         return in_inference_mode(run) if self.in_inference_mode else run
 
     def with_numbers(self, run: Callable[..., Sequence[Any]]) -> Callable[..., Sequence[Any]]:
-        """Return what the bytecode calls, by what takes all inputs and gives tensors alone."""
-        results, made = self.number_results, self._made_steps()
+        """Return what the bytecode calls, by what takes all inputs and gives only tensors."""
+        results, made, spec = self.number_results, self._made_steps(), TupleOutput(self.tensors)
         positions = [number.position for number in self.numbers]
-        if not results.any_numbers() and not made:
+        if not results.any_numbers() and not made and not self.tensors:
             return run
         inputs = self.inputs[: self.dynamo_input_count]
         slots = [
@@ -388,6 +392,9 @@ class CapturedProgram:
                 numbers[slot] = given[position]
             tensors = {leaf: given[position] for leaf, position in leaves.items()}
             found = run(*given, *results.made(numbers, tensors, made))
+            if spec.items:
+                value_of = results.compute(numbers, tensors)
+                found = rebuild_output(spec, found, (), value_of=value_of)
             return results.among(found, numbers, tensors)
 
         return run_with_numbers

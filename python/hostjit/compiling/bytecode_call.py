@@ -11,7 +11,9 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.program import CapturedProgram
+from hostjit.capturing.results.outputs import GraphOutput
 from hostjit.compiling.number_values import FlatNumbers
+from hostjit.compiling.output_descriptions import describe_output
 
 __all__ = ["CheckedCall", "compiled_graph"]
 
@@ -38,12 +40,13 @@ def compiled_graph(
     inputs = captured.input_values(args, kwargs)
     constants = inputs[count:]
     flat = FlatNumbers(captured)
+    tensors = captured.tensors or [*map(GraphOutput, range(len(program.program.outputs)))]
     specialization = _C.Specialization(
         args=flat.given(inputs),
         kwargs={},
         program=program,
         bindings=[*flat.bindings, *constants],
-        output=flat.output([("output", index) for index in range(len(program.program.outputs))]),
+        output=flat.output([describe_output(tensor, flat.values) for tensor in tensors]),
         mutated=list(captured.mutated_inputs),
         runtime=runtime,
         reuse_outputs=reuse_outputs and not captured.keeps_results,

@@ -115,6 +115,7 @@ class FlatNumbers:
 
     Attributes:
         bindings: of all inputs of the program but for constants.
+        values: the numbers.
         described: keyword arguments of `_C.Specialization`.
     """
 
@@ -135,13 +136,13 @@ class FlatNumbers:
                     leaves.setdefault(binding.index, position - len(slots))
             self._is_given.append(not made)
         self._results = captured.number_results.results
-        self._values = NumberValues(captured.number_results, slots=slots, leaves=leaves)
+        self.values = NumberValues(captured.number_results, slots=slots, leaves=leaves)
         self.described: dict[str, Any] = {
             "numbers": [
                 (captured.numbers[slot].type, None, None, *self._place(captured, slot, position))
                 for slot, position in slots.items()
             ],
-            "results": self._values.described,
+            "results": self.values.described,
         }
 
     def given(self, inputs: Sequence[Any]) -> tuple[Any, ...]:
@@ -156,11 +157,11 @@ class FlatNumbers:
         return (
             "tuple",
             [
-                next(rest) if result is None else ("number", self._values.number(index))
+                next(rest) if result is None else ("number", self.values.number(index))
                 for index, result in enumerate(self._results)
             ],
         )
 
     def _place(self, captured: CapturedProgram, slot: int, position: int) -> tuple[Any, ...]:
         made = captured.numbers[slot].position
-        return ("value", self._values.step(made.step)) if isinstance(made, Made) else (position,)
+        return ("value", self.values.step(made.step)) if isinstance(made, Made) else (position,)

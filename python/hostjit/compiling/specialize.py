@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
@@ -14,7 +13,6 @@ from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit import _C
 from hostjit.capturing.by_fields import ByFields
-from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.gradients.backward import (
     Backward,
     InputKept,
@@ -27,12 +25,11 @@ from hostjit.capturing.gradients.backward import (
 from hostjit.capturing.guards.sizes import size_guard
 from hostjit.capturing.guards.structures import classes_in
 from hostjit.capturing.guards.watches import without_tensors
-from hostjit.capturing.instances import new_namedtuple, new_object
 from hostjit.capturing.numbers.open_numbers import Made, OpenNumber, named_numbers
 from hostjit.capturing.program import ArgumentLeaf, CapturedProgram, InputBinding, NumberInput
-from hostjit.capturing.results import outputs as capture_outputs
 from hostjit.compiling.bytecode_call import CheckedCall, compiled_graph
 from hostjit.compiling.number_values import FlatNumbers, NumberValues
+from hostjit.compiling.output_descriptions import describe_output
 from hostjit.compiling.revalidations import Revalidations
 from hostjit.compiling.watch_descriptions import describe_watch
 from hostjit.lowering.index_values import dependent_sizes
@@ -40,7 +37,6 @@ from hostjit.lowering.index_values import dependent_sizes
 __all__ = [
     "describe_backward",
     "describe_inputs",
-    "describe_output",
     "make_specialization",
     "row_guard",
 ]
@@ -339,70 +335,3 @@ def _flat_training(
         raise AssertionError("the inputs of a graph do not fit it")
 
     return _C.CompiledFunction(never, Flat())
-
-
-def describe_output(
-    output: capture_outputs.Output, made: NumberValues | None = None
-) -> tuple[Any, ...]:
-    """Return the nested tuples that `_C.Specialization` takes.
-
-    `made`: the values that calls make besides tensors.
-    """
-
-    def describe(items: Sequence[capture_outputs.Output]) -> list[tuple[Any, ...]]:
-        return [describe_output(item, made) for item in items]
-
-    def number(value: Any) -> Any:
-        if isinstance(value, (int, bool)):
-            return value
-        if isinstance(value, tuple):
-            return tuple(map(number, value))
-        assert made is not None
-        return (made.position(value),)
-
-    match output:
-        case capture_outputs.GraphOutput(index):
-            return ("output", index)
-        case capture_outputs.NumberOutput(index):
-            assert made is not None
-            return ("number", made.number(index))
-        case capture_outputs.ItemOutput(items):
-            return ("call", torch.Tensor.item, describe(items))
-        case capture_outputs.LeafOutput(items):
-            if not isinstance(items[0], capture_outputs.GraphOutput):
-                what = "a new tensor that collects gradients is one that the call was given"
-                raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
-            return ("call", torch.Tensor.requires_grad_, describe(items))
-        case capture_outputs.HandedOnOutput(items):
-            return ("call", capture_outputs.handed_on, describe(items))
-        case capture_outputs.CollectedOutput(items, columns, form):
-            collect = functools.partial(capture_outputs.collected, columns, form)
-            return ("call", collect, describe(items))
-        case capture_outputs.SharedOutput(items, positions, numbers):
-            share = functools.partial(capture_outputs.with_shared, positions, numbers)
-            return ("call", share, describe(items))
-        case capture_outputs.ArgumentOutput(leaf):
-            return ("argument", leaf)
-        case capture_outputs.BoundOutput():
-            return ("object", output.tensor)
-        case capture_outputs.ConstantOutput():
-            return ("object", output.value)
-        case capture_outputs.TupleOutput(items):
-            return ("tuple", describe(items))
-        case capture_outputs.ListOutput(items):
-            return ("list", describe(items))
-        case capture_outputs.DictOutput(kind, keys, items):
-            description = ("dict", keys, describe(items))
-            return description if kind is dict else ("call", kind, [description])
-        case capture_outputs.NamedTupleOutput(kind, items, struct_sequence):
-            children = [("tuple", describe(items))]
-            if struct_sequence:
-                return ("call", kind, children)
-            return ("call", functools.partial(new_namedtuple, kind), children)
-        case capture_outputs.ObjectOutput(kind, names, items):
-            make = functools.partial(new_object, kind, tuple(names))
-            return ("call", make, describe(items))
-        case capture_outputs.ViewOutput(items):
-            geometry = (output.sizes, output.strides, output.offset, output.of_several)
-            return ("view", *number((*geometry, output.base_strides)), describe(items))
-    raise AssertionError(f"unknown output {output!r}")

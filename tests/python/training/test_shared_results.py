@@ -68,6 +68,51 @@ FUNCTIONS = [
 IN_A_PROGRAM = [whole_and_part, parts, views_of_views, written_before]
 
 
+class Holder:
+    """Keeps the results of its last call."""
+
+    def __init__(self) -> None:
+        self.kept: Any = None
+
+
+def kept_by(share: Callable[..., Any]) -> Callable[..., Any]:
+    """The results are stored in an object, too: its bytecode runs around the graph."""
+    holder = Holder()
+
+    def function(x: Tensor) -> Any:
+        holder.kept = results = share((x * 2).sin())
+        return results
+
+    return function
+
+
+def without_gradients(share: Callable[..., Any]) -> Callable[..., Any]:
+    """The views are made where no gradients are recorded, and given where they are."""
+
+    @torch.no_grad()
+    def function(x: Tensor) -> Any:
+        return share(LAYER(x).sin())
+
+    return function
+
+
+def in_parts(share: Callable[..., Any]) -> Callable[..., Any]:
+    """The results get to the code behind a break."""
+
+    def function(x: Tensor) -> Any:
+        results = share((x * 2).sin())
+        print(end="")
+        return results
+
+    return function
+
+
+def of_an_inner_tensor(y: Tensor) -> Any:
+    """An operator returns a view of a tensor that it keeps to itself."""
+    q = torch.quantile(y, torch.tensor([0.1, 0.9]), dim=0)
+    return q[0], q[1]
+
+
 def facts(results: Any) -> list[Any]:
     return [
         (r.shape, r.stride(), r.storage_offset(), r.requires_grad, r.is_leaf, r._is_view())
@@ -119,6 +164,38 @@ def test_as_eager(share: Callable[..., Any], make: Callable[..., Any], runtime: 
         assert found[1:4] == expected[1:4]
         assert found[5] == expected[5]
         assert_close(found[4], expected[4])
+
+
+def outcome(call: Callable[..., Any], x: Tensor, index: int) -> list[Any]:
+    """What becomes of the results when one of them is written and has a gradient by that."""
+    weight = torch.tensor(1.5, requires_grad=True)
+    results = call(x)
+    before = facts(results)
+    leaves = tree_leaves(results)
+    try:
+        leaves[index].mul_(weight)
+        total = sum(leaf.abs().square().sum() for leaf in leaves)
+    except RuntimeError as error:
+        return [before, str(error).split(".")[0], [leaf.detach() for leaf in leaves]]
+    return [before, facts(results), leaves, torch.autograd.grad(total, weight)]
+
+
+@pytest.mark.filterwarnings("ignore:hostjit. .* runs in parts")
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+@pytest.mark.parametrize("around", [kept_by, without_gradients, in_parts])
+@pytest.mark.parametrize("share", [*IN_A_PROGRAM, pieces, of_an_inner_tensor])
+def test_around_the_views(
+    share: Callable[..., Any], around: Callable[..., Any], runtime: str
+) -> None:
+    """Nothing of it runs eagerly, and autograd knows the views as those of eager mode."""
+    function = around(share)
+    torch.manual_seed(0)
+    fast = hostjit.compile(function, runtime=runtime)
+    for index in (0, 1, 0, 1):
+        x = torch.randn(4 + index, 6)
+        expected, found = outcome(function, x, index), outcome(fast, x, index)
+        assert found[:2] == expected[:2]
+        assert_close(found[2:], expected[2:])
 
 
 @pytest.mark.parametrize("share", IN_A_PROGRAM)

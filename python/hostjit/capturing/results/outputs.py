@@ -222,7 +222,8 @@ class ViewOutput:
         sizes: of the view.
         strides: of the view, in elements.
         offset: where it starts, in elements from where the tensor starts.
-        of_several: its operator makes several views, none of which may be written in place.
+        made: how autograd takes it to have come to be: torch._C._autograd.CreationMeta. Of it
+            depends whether it may be written in place.
         base_strides: those that the tensor has.
     """
 
@@ -230,7 +231,7 @@ class ViewOutput:
     sizes: tuple[int | Operand, ...]
     strides: tuple[int | Operand, ...]
     offset: int | Operand
-    of_several: bool
+    made: Any
     base_strides: tuple[int | Operand, ...]
 
     def operands(self) -> Iterator[Operand]:

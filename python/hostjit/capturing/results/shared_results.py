@@ -22,12 +22,19 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.numbers.steps import Known, Operand, Steps
 from hostjit.capturing.open_sizes import typical
 from hostjit.capturing.overlap import overlaps_itself
-from hostjit.capturing.results.outputs import GraphOutput, Output, ViewOutput, map_outputs
+from hostjit.capturing.results.outputs import (
+    GraphOutput,
+    Output,
+    TupleOutput,
+    ViewOutput,
+    map_outputs,
+)
 from hostjit.capturing.traced_graph import source_location, storage_of
 
 __all__ = [
     "ReturnedBases",
     "can_be_made",
+    "every_result",
     "is_repeated",
     "same_objects",
     "share_memory",
@@ -64,7 +71,8 @@ class ReturnedBases:
     """A graph that returns, in place of views that share memory, what they are views of.
 
     Attributes:
-        output: how the result is rebuilt from what it returns now.
+        tensors: how each of its former results is made from what it returns now.
+        output: how the result is rebuilt from that.
         changed: whether it returns something else.
         operands: numbers of the views that each call tells.
         views_of_inputs: whether some of what it returned were that.
@@ -89,6 +97,7 @@ class ReturnedBases:
             training: results will be asked for gradients.
             inputs: the tensors that it takes, where a call is to make views of them.
         """
+        self.tensors: tuple[Output, ...] = ()
         self.output = output
         self.changed = self.views_of_inputs = False
         self.operands: tuple[Operand, ...] = ()
@@ -120,12 +129,11 @@ class ReturnedBases:
             view: _view_output(view, base, kept.index(base), steps) for view, base in bases.items()
         }
         self.operands = tuple(operand for view in made.values() for operand in view.operands())
-
-        def replace(leaf: GraphOutput) -> Output:
-            result = results[leaf.index]
-            return made[result] if result in made else GraphOutput(kept.index(result))
-
-        self.output = map_outputs(output, replace)
+        self.tensors = tuple(
+            made[result] if result in made else GraphOutput(kept.index(result))
+            for result in results
+        )
+        self.output = map_outputs(output, lambda leaf: self.tensors[leaf.index])
         self.changed = True
         node.args = (tuple(kept),)
         module.recompile()
@@ -138,6 +146,12 @@ class ReturnedBases:
 
 def _example(node: Node) -> Any:
     return node.meta.get("example_value")
+
+
+def every_result(graph: Graph) -> Output:
+    """Return the tuple of the results of a graph of Dynamo's."""
+    results: Any = graph.output_node().args[0]
+    return TupleOutput(tuple(map(GraphOutput, range(len(results)))))
 
 
 def same_objects(graph: Graph) -> dict[Node, Node]:
@@ -163,10 +177,21 @@ def _bases(graph: Graph, group: Sequence[Node]) -> dict[Node, Node]:
         if base is None:
             continue
         of = next((other for other in graph.nodes if _example(other) is base), None)
-        if of is None or not can_be_made(value, base):
+        if of is None:  # a tensor that an operator keeps to itself
+            of = _origin(graph, storage_of(base))
+        if of is None or not can_be_made(value, _example(of)):
             return {}
+        if of is node:
+            continue
         found[node] = of
     return found
+
+
+def _origin(graph: Graph, storage: int | None) -> Node | None:
+    """Return the node that all others with this storage are made of; None if there are several."""
+    nodes = [node for node in graph.nodes if storage_of(_example(node)) == storage]
+    origins = [node for node in nodes if not set(nodes).intersection(node.all_input_nodes)]
+    return origins[0] if len(origins) == 1 else None
 
 
 def _views_of_inputs(graph: Graph, tensors: Mapping[Node, torch.Tensor]) -> dict[Node, Node]:
@@ -203,16 +228,12 @@ def can_be_made(view: torch.Tensor, base: torch.Tensor) -> bool:
 def _made_by_calls() -> tuple[Any, ...]:
     """How views may have come to be that a call makes, in the mode of the call."""
     if torch.is_grad_enabled():
-        return _CreationMeta.DEFAULT, _CreationMeta.MULTI_OUTPUT_NODE
+        return _CreationMeta.DEFAULT, _CreationMeta.MULTI_OUTPUT_NODE, _CreationMeta.NO_GRAD_MODE
     return _CreationMeta.DEFAULT, _CreationMeta.NO_GRAD_MODE, _CreationMeta.INFERENCE_MODE
 
 
 def _is_of_several(node: Node) -> bool:
-    return _is_one_of_several(_example(node))
-
-
-def _is_one_of_several(view: torch.Tensor) -> bool:
-    return bool(_autograd._get_creation_meta(view) == _CreationMeta.MULTI_OUTPUT_NODE)
+    return bool(_autograd._get_creation_meta(_example(node)) == _CreationMeta.MULTI_OUTPUT_NODE)
 
 
 def view_of(view: torch.Tensor, base: torch.Tensor, index: int) -> ViewOutput:
@@ -222,7 +243,7 @@ def view_of(view: torch.Tensor, base: torch.Tensor, index: int) -> ViewOutput:
         sizes=tuple(view.shape),
         strides=view.stride(),
         offset=int(view.storage_offset() - base.storage_offset()),
-        of_several=_is_one_of_several(view),
+        made=_autograd._get_creation_meta(view),
         base_strides=base.stride(),
     )
 
@@ -240,7 +261,7 @@ def _view_output(view: Node, base: Node, index: int, steps: Steps) -> ViewOutput
         sizes=tuple(map(number, value.shape)),
         strides=tuple(map(number, strides)),
         offset=number(value.storage_offset() - whole.storage_offset()),
-        of_several=_is_of_several(view),
+        made=_autograd._get_creation_meta(value),
         base_strides=tuple(map(number, whole.stride())),
     )
 

@@ -17,7 +17,8 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.program import ArgumentLeaf
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.capturing.tracing import is_random
-from hostjit.compiling.specialize import describe_backward, describe_output
+from hostjit.compiling.output_descriptions import describe_output
+from hostjit.compiling.specialize import describe_backward
 from hostjit.recording.calls.mismatch import Signature, difference_of_modes, named_arguments
 from hostjit.recording.calls.opened_objects import Opened, expanded
 from hostjit.recording.errors import refusal_of
