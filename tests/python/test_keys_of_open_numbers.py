@@ -61,3 +61,23 @@ def test_each_call_finds_what_is_there(kind: type[Any], way: str) -> None:
     for pairs in CALLS:
         x = torch.rand(2)
         assert_close(fast(pairs, x), expected.step(pairs, x))
+
+
+KEYS = ["idle->hold", "Y-A", "a, b", "two words", "x:1", "[a", "a.b", "\u00e9\u2192", "it's"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_number_at_a_key_of_any_text_is_open(key: str) -> None:
+    """Once it has differed, one program serves all its values."""
+    counts = {key: 0, "idle": 5}
+
+    def count(x: Tensor) -> Tensor:
+        counts[key] += 1
+        return x * counts[key]
+
+    fast = hostjit.compile(count, fallback=False)
+    x = torch.rand(2)
+    for n in range(1, 12):
+        assert_close(fast(x), x * n)
+    assert counts == {key: 11, "idle": 5}
+    assert len(fast.specializations) <= 2

@@ -190,11 +190,9 @@ def sources_of(
         (leaves[position][0], position, leaves[position][1]) for position in sorted(positions)
     ]
     found += [(name, name, place.read()) for name, place in outside.items()]
-    # Dynamo is given a list with commas, and drops spaces. It has other names for what is at keys
-    # that are not shown as they are: such numbers are compared.
-    usable = [
-        number for number in found if not set(", ") & set(number[0]) and "[<" not in number[0]
-    ]
+    # Dynamo has other names for what is at keys that are not shown as they are: such numbers are
+    # compared.
+    usable = [number for number in found if "[<" not in number[0]]
     return {name: (position, value) for name, position, value in usable[:MOST_NUMBERS]}
 
 
@@ -222,7 +220,7 @@ def left_open(
     others = ("dynamic_values", "unbacked_sources")
     settings = {name: "" for name in others if hasattr(config, name)}
     with (
-        config.patch({**settings, "dynamic_sources": ",".join(sources)}),
+        config.patch({**settings, "dynamic_sources": ",".join(map(_pattern, sources))}),
         keeps_indices_open(),
         keeps_floats_open(sources),
         keeps_lazy_numbers_open(sources),
@@ -234,6 +232,15 @@ def left_open(
         parameters_stay_open(),
     ):
         yield made
+
+
+def _pattern(name: str) -> str:
+    """Return the regular expression of a name, and nothing else, without spaces, commas, colons.
+
+    Dynamo separates by commas, drops spaces, and takes what follows a last colon for a dim.
+    """
+    codes = (character if character.isalnum() else f"\\U{ord(character):08x}" for character in name)
+    return "".join(codes) + r"\Z"
 
 
 def open_numbers(
