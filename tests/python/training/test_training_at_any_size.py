@@ -157,6 +157,17 @@ def test_attention(causal: bool, runtime: str) -> None:
     check(function, calls, runtime)
 
 
+def test_dropout_of_attention(runtime: str) -> None:
+    """What is drawn has the size of the sequence in two dims, of which strides are made."""
+
+    def function(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        weights = torch.softmax(q @ k.transpose(-1, -2), -1)
+        return F.dropout(weights, 0.25) @ v
+
+    calls = [[leaf(n, 4, m, 8) for _ in range(3)] for n, m in SIZES]
+    check(function, calls, runtime)
+
+
 class Block(nn.Module):
     """A transformer block as GPT-2 has it, at another width."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._prims_common import suggest_memory_format
 from torch._subclasses.functional_tensor import FunctionalTensor
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map
 
@@ -42,9 +43,9 @@ def with_strides(x: Any, model: Any) -> Any:
     if not isinstance(x, Tensor):  # a gradient that a mask turned off
         return x
     strides = model.stride()
-    if x.stride() == strides or x.shape != model.shape:
-        return x
-    return _in_order(x, strides)
+    with disable_proxy_modes_tracing():  # which has no proxies for what strides are made of
+        is_model = all_equal(x.stride(), strides) or not all_equal(x.shape, model.shape)
+    return x if is_model else _in_order(x, strides)
 
 
 def _in_order(x: Tensor, strides: Sequence[Any]) -> Tensor:
