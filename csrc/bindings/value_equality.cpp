@@ -36,7 +36,8 @@ bool is_plain_tuple(PyObject* value) {
 
 bool compares_by_value(PyObject* value) {
   return PyLong_CheckExact(value) || PyUnicode_CheckExact(value) || PyBytes_CheckExact(value) ||
-         PyRange_Check(value) || PySlice_Check(value) || THPDevice_Check(value);
+         PyRange_Check(value) || PySlice_Check(value) || PyCFunction_CheckExact(value) ||
+         THPDevice_Check(value);
 }
 
 bool iterates_as_stored(PyObject* dict) {
@@ -71,8 +72,9 @@ bool equal(PyObject* a, PyObject* b) {
     return equal_attribute(a, b, "start") && equal_attribute(a, b, "stop") &&
            equal_attribute(a, b, "step");
   }
+  // Methods are the same if they are bound to one object.
   if (!PyLong_CheckExact(a) && !PyUnicode_CheckExact(a) && !PyBytes_CheckExact(a) &&
-      !THPDevice_Check(a)) {
+      !PyCFunction_CheckExact(a) && !THPDevice_Check(a)) {
     return false;
   }
   const int result = PyObject_RichCompareBool(a, b, Py_EQ);

@@ -8,7 +8,9 @@ import os
 import signal
 import sys
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +235,29 @@ def test_processes_of_multiprocessing(method: str) -> None:
     assert queue.get(timeout=120) == expected
     process.join()
     assert process.exitcode == 0
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("compile", [hostjit.compile, partial(torch.compile, backend="hostjit")])
+def test_what_threads_append_to_a_list_stays(compile: Any) -> None:
+    """Also while other threads compile: nobody writes a list back as it was when a call began."""
+
+    class Timed(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = torch.nn.Linear(4, 4)
+            self.seconds: list[float] = []
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            begin = time.perf_counter()
+            y: torch.Tensor = self.layer(x)
+            self.seconds.append(time.perf_counter() - begin)
+            return y
+
+    module = Timed()
+    fast = compile(module)
+    with ThreadPoolExecutor(4) as pool:
+        calls = [pool.submit(fast, torch.randn(1 + i % 5, 4)) for i in range(120)]
+        for call in calls:
+            call.result()
+    assert len(module.seconds) == 120

@@ -76,6 +76,35 @@ def test_no_graph_break_where_the_level_is_off(said: list[str]) -> None:
     assert said == []
 
 
+def counts(x: Tensor) -> Tensor:
+    LOGGER.warning("begins")
+    y = x.sin()
+    LOGGER.warning("has %d", x.numel())
+    return y + 1
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_records_name_the_lines_of_the_code() -> None:
+    places: list[tuple[str, int]] = []
+    handler = logging.Handler()
+
+    def note(record: logging.LogRecord) -> None:
+        places.append((record.pathname, record.lineno))
+
+    handler.emit = note  # type: ignore[method-assign]
+    LOGGER.addHandler(handler)
+    try:
+        counts(torch.ones(2))
+        expected = places.copy()
+        fast = hostjit.compile(counts)
+        for _ in range(4):
+            places.clear()
+            fast(torch.ones(2))
+            assert places == expected
+    finally:
+        LOGGER.removeHandler(handler)
+
+
 CHANGES: dict[str, Callable[[], Any]] = {
     "its level": lambda: LOGGER.setLevel(logging.DEBUG),
     "its level, info": lambda: LOGGER.setLevel(logging.INFO),

@@ -15,6 +15,7 @@ import collections
 import contextlib
 import dataclasses
 import struct
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ __all__ = [
 ]
 
 # Compared by `==` and type, because callers make a new object for every call.
-EQUALITY_TYPES: tuple[type, ...] = (torch.device, range, slice)
+EQUALITY_TYPES: tuple[type, ...] = (torch.device, range, slice, types.BuiltinMethodType)
 _CONSTANT_TYPES: tuple[type, ...] = (bool, int, float, complex, str, bytes, type(None))
 
 
@@ -85,7 +86,7 @@ class ConstantArgument:
 
 @dataclasses.dataclass(frozen=True)
 class EqualArgument:
-    """An immutable torch.device, range or slice: same exact type, equal value."""
+    """A torch.device, range, slice or method of C code: same exact type, equal value."""
 
     value: object
 

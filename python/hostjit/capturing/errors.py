@@ -8,7 +8,13 @@ import re
 import types
 from collections.abc import Sequence
 
-__all__ = ["CaptureError", "CaptureFailure", "ComputedNumberError", "in_one_line"]
+__all__ = [
+    "CaptureError",
+    "CaptureFailure",
+    "ComputedNumberError",
+    "in_one_line",
+    "name_before_breaks",
+]
 
 # How Dynamo names code that goes on behind a break. Of its calls it says what the code was.
 _RESUMED = re.compile("torch_dynamo_resume_in_(.*)_at_[0-9]+")
@@ -69,9 +75,13 @@ class CaptureError(RuntimeError):
 
     def lines_in(self, code: types.CodeType) -> frozenset[int]:
         """Return the lines of some code that led there."""
-        resumed = _RESUMED.fullmatch(code.co_name)
-        here = code.co_filename, resumed.group(1) if resumed else code.co_name
+        here = code.co_filename, name_before_breaks(code.co_name)
         return frozenset(line for *place, line in self.stack if tuple(place) == here)
+
+
+def name_before_breaks(name: str) -> str:
+    """Return how code is called that Dynamo has resumed, by its name or its qualified name."""
+    return _RESUMED.sub(r"\1", name)
 
 
 class ComputedNumberError(CaptureError):

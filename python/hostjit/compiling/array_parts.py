@@ -75,6 +75,9 @@ class _ArrayPart(PartCompilation):
         self._parts = _ArrayParts(function, whole)
         self._parts.in_use = True
 
+    def _is_left_to_python(self, args: tuple[Any, ...], traced: DynamoCapture) -> bool:
+        return False  # for the same reason
+
     def _check(self, traced: DynamoCapture) -> None:
         super()._check(traced)
         check_arrays(traced)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import weakref
 from collections.abc import Callable, Set
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,10 @@ class _BeginsWithNumpyError(Exception):
     def __init__(self, broke: CaptureError) -> None:
         super().__init__(broke)
         self.broke = broke
+
+
+class _PlainPythonError(Exception):
+    """Raised where calls are left to Python."""
 
 
 class _MoreFieldsError(Exception):
@@ -289,7 +294,10 @@ class Compilation(PartsAndRecordings):
 
         parts = self._make_parts()
         try:
-            captured = capture(self.target, args, kwargs, opened, parts, self._check)
+            check = functools.partial(self._check_of, args)
+            captured = capture(self.target, args, kwargs, opened, parts, check)
+        except _PlainPythonError:
+            return route_any_call(self._as_python_code())
         except _BeginsWithNumpyError as error:
             return self._run_as_python(error.broke, args, kwargs)
         except CaptureError as error:
@@ -357,6 +365,19 @@ class Compilation(PartsAndRecordings):
         known = self._arrays_read
         self._arrays_read = {**known, **arrays}
         return any(known.get(path, found) != found for path, found in arrays.items())
+
+    def _check_of(self, args: tuple[Any, ...], traced: DynamoCapture) -> None:
+        self._check(traced)
+        if self._is_left_to_python(args, traced):
+            raise _PlainPythonError
+
+    def _is_left_to_python(self, args: tuple[Any, ...], traced: DynamoCapture) -> bool:
+        """Tell whether there is nothing to compile in calls like one, whatever they are given."""
+        return False
+
+    def _as_python_code(self) -> Callable[..., Any]:
+        """Return what does the same in Python."""
+        return self.target
 
     def _check(self, traced: DynamoCapture) -> None:
         """Refuse what Dynamo has captured; raises CaptureError."""

@@ -18,11 +18,13 @@ from hostjit.bytecode.loops import (
     outline_loop,
     with_compiled_passes,
 )
+from hostjit.bytecode.plain_python import is_plain_python
 from hostjit.bytecode.splits import function_of, split_behind_gradients
 from hostjit.bytecode.uses import followed_reads
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.by_fields import ByFields
-from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.dynamo.call import DynamoCapture
+from hostjit.capturing.errors import CaptureError, CaptureFailure, name_before_breaks
 from hostjit.capturing.instances import is_value
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation
@@ -275,6 +277,22 @@ class PartCompilation(Compilation):
         from hostjit.compiling.arrays import as_python
 
         return route_any_call(as_python(self))
+
+    def _is_left_to_python(self, args: tuple[Any, ...], traced: DynamoCapture) -> bool:
+        """Leave what only keeps books to Python, which does not compare what it reads."""
+        function: Any = self.target
+        operators = traced.broke is None
+        return not traced.computes() and is_plain_python(function, args, operators=operators)
+
+    def _as_python_code(self) -> Callable[..., Any]:
+        """Return what does the same in Python, by the name that the code has for the user."""
+        function: Any = self.target
+        code = function.__code__.replace(
+            co_name=name_before_breaks(function.__code__.co_name),
+            co_qualname=name_before_breaks(function.__code__.co_qualname),
+        )
+        skip_code(code)
+        return function_of(function, code)
 
     def _leave_to_frames(self, parts: Parts) -> _C.Specialization | None:
         return None if self._is_left_to_recordings() else super()._leave_to_frames(parts)

@@ -33,6 +33,7 @@ from torch._dynamo.variables.tensor import TensorVariable
 from hostjit.capturing.dynamo.instruction_handlers import Handler, replaced_handlers
 from hostjit.capturing.dynamo.many_numbers import is_brought
 from hostjit.capturing.dynamo.older_resumption import can_make_resumed, making_resumed
+from hostjit.capturing.errors import name_before_breaks
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["Breaks", "Continuation", "resumable", "stopping_at_breaks", "with_resumed"]
@@ -74,10 +75,29 @@ class Breaks:
     Attributes:
         error: why it stopped, at an instruction that can be gone on behind; None: it did not.
         left_alone: code that resumes where Dynamo cannot: it is to run as it is.
+        place: the code and the line of that instruction.
     """
 
     error: Exception | None = None
     left_alone: set[types.CodeType] = dataclasses.field(default_factory=set)
+    place: tuple[types.CodeType, int] | None = None
+
+    def placed(self, code: types.CodeType) -> types.CodeType:
+        """Return code that Dynamo wrote of `entry`, at the place of the instruction that it has.
+
+        That is what the instruction shows: the records of a logger, warnings, tracebacks.
+        """
+        if self.place is None:
+            return code
+        of, line = self.place
+        now = {number for _, _, number in code.co_lines() if number}
+        first = code.co_firstlineno + line - max(now, default=line)
+        return code.replace(
+            co_filename=of.co_filename,
+            co_firstlineno=max(first, 1),
+            co_name=name_before_breaks(of.co_name),
+            co_qualname=name_before_breaks(of.co_qualname),
+        )
 
 
 def resumable() -> bool:
@@ -114,6 +134,7 @@ def stopping_at_breaks() -> Iterator[Breaks]:
             if tx.parent is None or _is_within_an_instruction(tx):
                 raise error
             breaks.error = error
+            breaks.place = tx.f_code, tx.lineno
             _name_iterators_as_code_does(tx)
         return compile_subgraph(self, tx, reason, *args, **kwargs)
 

@@ -180,6 +180,12 @@ class DynamoCapture:
         if hasattr(self.output, "local_scope"):
             self.output.local_scope = {}
 
+    def computes(self) -> bool:
+        """Tell whether the graph has operators of tensors, or what changes a mode of PyTorch's."""
+        nodes = () if self.graph_module is None else self.graph_module.graph.nodes
+        calls = [node for node in nodes if node.op not in ("placeholder", "output")]
+        return not all(is_number(node.meta.get("example_value")) for node in calls)
+
     def tensor_nodes(self) -> list[torch.fx.Node]:
         """Return the placeholders of the graph that are tensors, in the order of `inputs`."""
         assert self.graph_module is not None
@@ -316,7 +322,7 @@ def _run_dynamo(
         if follows_places:
             stack.enter_context(following_places())
         stack.enter_context(corrected())
-        stack.enter_context(following_growth())
+        stack.enter_context(following_growth(then.varies_in_length if then else None))
         stack.enter_context(guards_are_free())
         stack.enter_context(stopping_at_backward_hooks())
         stack.enter_context(get_metrics_context())
@@ -360,7 +366,7 @@ def _run_dynamo(
         positions=[position for position, _ in found],
         input_count=len(inputs),
         fake_mode=None if backend is None else backend.fake_mode,
-        bytecode=output.bytecode,
+        bytecode=breaks.placed(output.bytecode),
         backend_name=None if backend is None else backend.backend_id,
         changes=changes,
         made_symbols=made_in(output.output_graph.shape_env, made),
@@ -380,7 +386,7 @@ def _run_dynamo(
         assert then is not None
         namespace.update(with_resumed(namespace, installed, breaks, then))
         # Frame evaluation passes it over, but looks at what it calls.
-        skip_code(output.bytecode)
+        skip_code(capture.bytecode)
     weakref.finalize(capture, _remove_names, namespace, own).atexit = False
     weakref.finalize(capture, let_go, output.output_graph.shape_env).atexit = False
     return capture

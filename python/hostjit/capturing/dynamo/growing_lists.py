@@ -10,14 +10,18 @@ from __future__ import annotations
 import collections
 import contextlib
 import operator
+import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from torch._dynamo import polyfills
 from torch._dynamo.bytecode_transformation import create_call_method, create_instruction
-from torch._dynamo.exc import RestartAnalysis
+from torch._dynamo.exc import RestartAnalysis, unimplemented
 from torch._dynamo.guards import GuardBuilder
 from torch._dynamo.side_effects import SideEffects
+from torch._dynamo.symbolic_convert import SpeculationEntry, SpeculationLog
+from torch._dynamo.variables import builder
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.builder import VariableBuilder
 from torch._dynamo.variables.builtin import BuiltinVariable
@@ -26,6 +30,7 @@ from torch._dynamo.variables.lists import BaseListVariable, ListVariable
 
 from hostjit.capturing.dynamo.attribute_reads import READ
 from hostjit.capturing.dynamo.entry import TARGET_NAME
+from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS
 from hostjit.capturing.unread import is_item
 from hostjit.replacements import replaced_attribute
 
@@ -41,22 +46,27 @@ _ADDING: dict[type, frozenset[str]] = {
     list: frozenset({"append", "extend"}),
     collections.deque: frozenset({"append", "extend", "appendleft", "extendleft"}),
 }
+_POLYFILLS = os.path.dirname(os.path.abspath(polyfills.__file__)) + os.sep
 # Of CPython's binary operators, `+=`.
 _INPLACE_ADD = 13
 
 
 class GrowingVariable(VariableTracker):
-    """Stands for such a list or deque. What looks at it otherwise has the trace begin anew.
+    """Stands for such a list or deque.
+
+    Where code looks at it otherwise, the trace begins anew, or stops where that differs by call.
 
     Attributes:
         kind: its type.
         added: the methods that were called, with what is added by each.
+        names: Dynamo's, one for each way on which the code comes by it.
     """
 
-    def __init__(self, kind: type, look: Callable[[str], Any], **options: Any) -> None:
+    def __init__(self, kind: type, look: Callable[[], Any], **options: Any) -> None:
         super().__init__(**options)
         self.kind = kind
         self.added: list[tuple[str, VariableTracker]] = []
+        self.names = {self.source.name} if self.source else set()
         self._look = look
 
     def python_type(self) -> type:
@@ -74,9 +84,8 @@ class GrowingVariable(VariableTracker):
         return ConstantVariable.create(None)
 
     def look(self, *_: Any, **__: Any) -> Any:
-        """Have the trace begin anew, with a list as Dynamo knows it."""
-        assert self.source is not None
-        self._look(self.source.name)
+        """Have the trace begin anew, with a list as Dynamo knows it, if it may go on so."""
+        self._look()
         raise RestartAnalysis(restart_reason="hostjit: code looks at a list that it adds to")
 
     items = property(look)
@@ -136,15 +145,30 @@ def following_growth_in_frames() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def following_growth(*, of_arguments: bool = False) -> Iterator[None]:
+def following_growth(
+    varies: Callable[[str, int], bool] | None = None, *, of_arguments: bool = False
+) -> Iterator[None]:
     """Have Dynamo take lists and deques for such ones, in this thread, where code adds to them.
 
-    `of_arguments`: those of the arguments, too.
+    Args:
+        varies: tells of one, by Dynamo's name, and of its length whether there were others. Where
+            code looks at such a one, or at one of many numbers, the trace stops. None: it does not.
+        of_arguments: those of the arguments, too.
     """
     owner = threading.get_ident()
-    looked_at: set[str] = set()
+    looked_at: dict[str, tuple[Any, int]] = {}  # and where in Dynamo's log of breaks
     wrap = VariableBuilder._wrap
     call_builtin = BuiltinVariable.call_function
+    break_there = SpeculationEntry.fail_and_restart_analysis
+    compare = builder.make_dupe_guard
+    growing: dict[str, GrowingVariable] = {}
+
+    def begin_anew(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if threading.get_ident() == owner:
+            for name, (log, place) in [*looked_at.items()]:
+                if any(entry is self for entry in log.entries[:place]):
+                    del looked_at[name]  # behind the break
+        return break_there(self, *args, **kwargs)
 
     def wrap_list(self: Any, value: Any) -> Any:
         kind = type(value)
@@ -153,11 +177,31 @@ def following_growth(*, of_arguments: bool = False) -> Iterator[None]:
             return wrap(self, value)
         if not of_arguments and not _is_outside(self.source):
             return wrap(self, value)
-        if not _adds_now(self.tx.output.current_tx, kind):
+        if not (_is_of_method(self.source) or _adds_now(self.tx.output.current_tx, kind)):
             return wrap(self, value)
         self.install_guards(GuardBuilder.TYPE_MATCH)
-        made = GrowingVariable(kind, looked_at.add, source=self.source)
+        name, tx = self.source.name, self.tx.output.current_tx
+
+        def look() -> None:
+            if varies is not None and (varies(name, len(value)) or _has_many_numbers(value)):
+                unimplemented(
+                    gb_type="list that code adds to and looks at",
+                    context=name,
+                    explanation="There were other items in it before.",
+                    hints=[],
+                )
+            log = tx.speculation_log
+            looked_at[name] = log, _own_entries(log)
+            if not any(entry._failed for entry in log.entries):
+                log.clear()  # the code that is traced in place of Python's own goes another way
+
+        made = growing[name] = GrowingVariable(kind, look, source=self.source)
         return self.tx.output.side_effects.track_mutable(value, made)
+
+    def note_name(source: Any, earlier: Any) -> Any:
+        if threading.get_ident() == owner and earlier and earlier.name in growing:
+            growing[earlier.name].names.add(source.name)
+        return compare(source, earlier)
 
     def builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         if threading.get_ident() == owner and self.fn is operator.iadd and len(args) == 2:
@@ -170,13 +214,27 @@ def following_growth(*, of_arguments: bool = False) -> Iterator[None]:
     with (
         replaced_attribute(VariableBuilder, "_wrap", wrap_list),
         replaced_attribute(BuiltinVariable, "call_function", builtin),
+        replaced_attribute(builder, "make_dupe_guard", note_name),
+        replaced_attribute(SpeculationEntry, "fail_and_restart_analysis", begin_anew),
     ):
         yield
 
 
+def _own_entries(log: SpeculationLog) -> int:
+    """Count the entries up to now, but for those of code that Dynamo traces in place of C."""
+    count = int(log.index)
+    while count and log.entries[count - 1].filename.startswith(_POLYFILLS):
+        count -= 1
+    return count
+
+
+def _has_many_numbers(items: Sequence[Any]) -> bool:
+    return sum(type(item) in (int, float) for item in items) > MOST_NUMBERS
+
+
 def growing_names(effects: SideEffects) -> set[str]:
     """Return Dynamo's names of them."""
-    return {variable.source.name for variable in _growing(effects) if variable.source}
+    return set[str]().union(*(variable.names for variable in _growing(effects)))
 
 
 @contextlib.contextmanager
@@ -207,6 +265,11 @@ def adding_to_lists(effects: SideEffects, codegen: Any) -> contextlib.AbstractCo
     if len(others) == len(modified):
         return contextlib.nullcontext()
     return replaced_attribute(effects, "_get_modified_vars", lambda: others)
+
+
+def _is_of_method(source: Any) -> bool:
+    """Whether a list is what a method is bound to, which a break has put off: `add(x.item())`."""
+    return getattr(source, "member", None) == "__self__"
 
 
 def _adds_now(tx: Any, kind: type) -> bool:

@@ -97,11 +97,13 @@ class KnownObjects:
         paths = collections.Counter(map(id, self.met.values()))
         for path, value in self.met.items():
             is_one = paths[id(value)] == 1 and id(value) not in self.compared
-            if is_one and path not in grown and self._is_replaceable(value):
+            if is_one and self._is_replaceable(value, grows=path in grown):
                 yield value
 
-    def _is_replaceable(self, value: Any) -> bool:
+    def _is_replaceable(self, value: Any, *, grows: bool) -> bool:
         kind, found = type(value), self._kinds_of(value)
+        if grows:
+            return found <= kinds.OF_GROWING_LISTS
         if kind is dict:
             return bool(found) and found <= kinds.OF_REPLACEABLE_DICTS
         is_sized = "SEQUENCE_LENGTH" in found and found <= kinds.OF_REPLACEABLE_TUPLES
