@@ -112,13 +112,21 @@ bool is_public(PyObject* name) {
   return PyUnicode_GET_LENGTH(name) > 0 && PyUnicode_READ_CHAR(name, 0) != '_';
 }
 
-// Attributes that the type lacks come from the owner, and from there from the function. A compiled
+// An attribute that the type lacks: of the owner, if it is one of those that owners show, and else
+// of the function. What else an owner has, to work with, hides nothing that a function has.
+PyObject* other_attribute(PyObject* owner, PyObject* name) {
+  static PyObject* const kAttribute = PyUnicode_InternFromString("other_attribute");
+  if (_PyType_Lookup(Py_TYPE(owner), kAttribute) == nullptr) return PyObject_GetAttr(owner, name);
+  return PyObject_CallMethodOneArg(owner, kAttribute, name);
+}
+
+// Attributes that the type lacks come from the owner and from the function. A compiled
 // module says that it is of the module's class, so that other modules take it as a part: without,
 // its parameters would be missing among theirs.
 PyObject* get_attribute(PyObject* object, PyObject* name) {
   const CompiledFunction* self = as_compiled(object);
   const ForwardedNames& forwarded = forwarded_names();
-  if (name == forwarded.name) return PyObject_GetAttr(self->owner, name);
+  if (name == forwarded.name) return other_attribute(self->owner, name);
   if (name == forwarded.doc || name == forwarded.module ||
       (name == forwarded.type && self->is_module)) {
     return PyObject_GetAttr(self->function, name);
@@ -126,7 +134,7 @@ PyObject* get_attribute(PyObject* object, PyObject* name) {
   PyObject* found = PyObject_GenericGetAttr(object, name);
   if (found != nullptr || !PyErr_ExceptionMatches(PyExc_AttributeError)) return found;
   PyErr_Clear();
-  found = PyObject_GetAttr(self->owner, name);
+  found = other_attribute(self->owner, name);
   if (found == nullptr || !self->is_module || !is_public(name) || !PyMethod_Check(found) ||
       PyMethod_GET_SELF(found) != self->function) {
     return found;

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import typing
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.testing import assert_close
 
 import hostjit
@@ -365,6 +366,44 @@ def test_attributes_are_those_of_the_target() -> None:
     assert fast.__wrapped__ is model
     with pytest.raises(AttributeError, match="nowhere"):
         _ = fast.nowhere
+
+
+class Learner(torch.nn.Module):
+    """Has attributes by the names of what compiled functions work with."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.target = torch.nn.Linear(2, 2)
+        self.shapes, self.runtime, self.records, self.part = (3, 4), "fast", [1], "second"
+
+    def arguments(self) -> str:
+        return "the learner's"
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.target(x)
+        return found
+
+
+def test_attributes_are_not_those_that_compiling_works_with() -> None:
+    model = Learner()
+    fast = hostjit.compile(model)
+    assert fast.target is model.target
+    assert fast.arguments() == "the learner's"
+    assert (fast.shapes, fast.runtime, fast.records, fast.part) == ((3, 4), "fast", [1], "second")
+    fast.target = torch.nn.Linear(2, 2)
+    assert fast.target is model.target
+    fast(torch.ones(2))
+    assert "program @Learner" in fast.host_ir()
+
+
+def test_annotations_are_those_of_the_target() -> None:
+    def scale(x: torch.Tensor, *, by: int = 2) -> torch.Tensor:
+        return x * by
+
+    fast = hostjit.compile(scale)
+    assert typing.get_type_hints(fast) == typing.get_type_hints(scale)
+    for name in ("target", "runtime", "shapes", "_count"):
+        assert not hasattr(fast, name)
 
 
 def test_threads_share_a_function() -> None:

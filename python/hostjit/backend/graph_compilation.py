@@ -80,6 +80,8 @@ class GraphCompilation(Specializer):
     is how one graph with symbolic sizes gets a program for each.
     """
 
+    shown = Specializer.shown | {"__name__"}
+
     def __init__(
         self,
         module: torch.fx.GraphModule,

@@ -52,9 +52,16 @@ class Specializer(Inspection):
 
     Attributes:
         num_programs: how many all of them have compiled.
+        shown: attributes that the compiled function has, too; others of this are its own.
     """
 
     num_programs: ClassVar[int] = 0
+    shown: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("host_ir", "llvm_ir", "asm", "memory_plan", "static_reasons", "timings", "profile"),
+            "__prepare_scriptable__",
+        }
+    )
     has_original = True
 
     def __init__(
@@ -78,9 +85,12 @@ class Specializer(Inspection):
         # Memory patterns of calls that write to memory that another input shares.
         self._overlapping: set[tuple[Any, ...]] = set()
 
-    def __getattr__(self, name: str) -> Any:
+    def other_attribute(self, name: str) -> Any:
+        """Return what the compiled function has by a name: what is shown, or the target's."""
+        if name in self.shown:
+            return getattr(self, name)
         # How the target is copied is not how this one is: see `hostjit.pickling`.
-        if name in _COPYING or name == "target":
+        if name in _COPYING:
             raise AttributeError(name)
         return getattr(self.target, name)
 

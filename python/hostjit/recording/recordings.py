@@ -71,6 +71,7 @@ class Recordings(Specializer):
     open_arguments: OpenArguments | None = None
 
     _limits = Limits()
+    shown = Specializer.shown | {"reset", "captured", "of"}
 
     def __init__(
         self,
