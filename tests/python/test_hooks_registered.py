@@ -189,6 +189,35 @@ def test_spectral_norm_is_removed(compiled: Callable[..., Any]) -> None:
         assert not module._forward_pre_hooks
 
 
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_hooks_of_all_modules_see_the_users_alone() -> None:
+    """Registered in mid-run, of a step of training that is recorded again then."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.ReLU())
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    seen: list[str] = []
+
+    def step(x: Tensor) -> Tensor:
+        optimizer.zero_grad()
+        loss = module(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss.detach()
+
+    fast = hostjit.compile(step)
+    for _ in range(4):
+        fast(torch.rand(3, 4))
+    handle = nn.modules.module.register_module_forward_hook(
+        lambda module, *_: seen.append(type(module).__name__)
+    )
+    try:
+        for _ in range(4):
+            fast(torch.rand(3, 4))
+            assert seen == ["Linear", "ReLU", "Sequential"]
+            seen.clear()
+    finally:
+        handle.remove()
+
+
 def test_a_call_alone_is_whole() -> None:
     module = nn.Linear(3, 3)
     module.register_forward_hook(doubled)

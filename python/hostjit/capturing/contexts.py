@@ -15,6 +15,7 @@ from torch.autograd import grad_mode
 from torch.nn import attention
 
 from hostjit.capturing.gradients.checkpoints import with_eager_checkpoints
+from hostjit.capturing.graph_module import running
 from hostjit.capturing.thread_state import ThreadState
 
 __all__ = [
@@ -48,17 +49,18 @@ def eager_graph(module: torch.fx.GraphModule) -> Callable[..., Any]:
     module = with_eager_checkpoints(module)
     nodes = module.graph.nodes
     if not any(_is_setting(node) or node.target in _MODES for node in nodes):
-        return module.forward
+        return running(module)
     for node in nodes:
         if node.target is _enter_inference_mode:
             node.target = _enter_recorded
     module.recompile()
+    forward = running(module)
 
     def run(*inputs: Any) -> Any:
         state = ThreadState.current()
         with _recorded() as guards:
             try:
-                return module.forward(*inputs)
+                return forward(*inputs)
             except BaseException:
                 for guard in reversed(guards):
                     guard.__exit__(None, None, None)

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from torch.fx import Graph, GraphModule
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.nn import Module
 
-__all__ = ["graph_module"]
+__all__ = ["graph_module", "running"]
 
 
 def graph_module(
@@ -19,3 +22,10 @@ def graph_module(
     graphs are only read, or interpreted.
     """
     return _LazyGraphModule(root, graph, name)
+
+
+def running(module: GraphModule) -> Callable[..., Any]:
+    """Return what runs a graph: no user has this module, so it calls no hooks of all modules."""
+    if isinstance(module, _LazyGraphModule):
+        module.real_recompile()  # or its first call is one of a module
+    return module.forward

@@ -16,6 +16,7 @@ from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.dynamic_dims import is_symbolic, no_more_guards
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.gradients.backward import Backward
+from hostjit.capturing.graph_module import running
 from hostjit.capturing.guards.structures import classes_in
 from hostjit.capturing.inference_mode import in_inference_mode
 from hostjit.capturing.numbers.open_numbers import Made, NumberPlace, OpenNumber, number_leaves
@@ -307,7 +308,7 @@ class CapturedProgram:
             else:
                 assert self.output_spec is not None
                 run = in_inference_mode if self.in_inference_mode else lambda graph: graph
-                tensors = run(self.graph_module)(*self.input_values(args, kwargs))
+                tensors = run(running(self.graph_module))(*self.input_values(args, kwargs))
                 value_of = self.number_results.compute(given, leaves)
                 result = rebuild_output(self.output_spec, tensors, leaves, numbers, value_of)
         for place, value in self.guards.stores_of(numbers):
@@ -366,7 +367,7 @@ class CapturedProgram:
         ]
 
         def run(*inputs: Any) -> Sequence[torch.Tensor]:
-            results: Sequence[torch.Tensor] = graph_module(*inputs, *constants)
+            results: Sequence[torch.Tensor] = running(graph_module)(*inputs, *constants)
             return results
 
         return in_inference_mode(run) if self.in_inference_mode else run

@@ -53,6 +53,7 @@ __all__ = ["FrameHook", "leave_frames"]
 
 _OPTIMIZERS = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _NO_LIMIT = 1 << 30
+_innermost_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 # Modules of PyTorch's that are whole models, whose frames Dynamo leaves alone with the library's.
 _CODE_OF_MODELS = frozenset(
     kind.forward.__code__
@@ -112,7 +113,9 @@ class FrameHook:
         self._trial = FrameTrial(ways)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if forward_ad._current_level >= 0:
+        if forward_ad._current_level >= 0 or _innermost_hooks(True) is not None:
+            # With hooks on what is saved, `torch.utils.checkpoint` runs the function a second time,
+            # and wants as many tensors saved then as now, whatever has been compiled meanwhile.
             return self._target(*args, **kwargs)
         trial = self._trial
         if trial.is_over:

@@ -328,6 +328,16 @@ def test_recurrent_networks() -> None:
         assert fast.captured is not None
 
 
+def test_a_recording_sets_nothing_else_of_onednn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Setting what GPUs may round to, even to what it was, warns on machines without."""
+    layer = nn.LSTM(4, 6)
+    fast = hostjit.capture(layer)
+    monkeypatch.setattr(torch._C, "_set_onednn_allow_tf32", None)
+    for _ in range(3):
+        x = randn(5, 2, 4)
+        assert_close(fast(x)[0], layer(x)[0])
+
+
 def test_random_numbers_and_reads() -> None:
     def call(x: torch.Tensor) -> torch.Tensor:
         noise = torch.rand(3)

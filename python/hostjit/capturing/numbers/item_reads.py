@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves
 from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.dynamo.method_handlers import replaced_handler
 from hostjit.capturing.functional.graph_writes import written_nodes
+from hostjit.capturing.graph_module import running
 from hostjit.capturing.numbers.python_functions import MadeOf, new_number
 from hostjit.capturing.overlap import may_write
 from hostjit.capturing.traced_graph import storage_of
@@ -222,7 +223,7 @@ def _read(
     module = _module(nodes) if computed else None
     with _disable_current_modes(), torch.no_grad():
         found = [*inputs.values()]
-        now = (found[0] if module is None else module(*found)).item()
+        now = (found[0] if module is None else running(module)(*found)).item()
     if type(now) not in (int, float) or not math.isfinite(now):
         return None
     return ItemRead([positions[id(tensor)] for tensor in found], module, runtime), now
@@ -313,8 +314,10 @@ def _module(nodes: Sequence[Node]) -> GraphModule:
 def _compiled(module: GraphModule, runtime: str | None) -> Callable[..., Any]:
     from hostjit.compile import compile
 
+    run = running(module)
+
     def read_number(*tensors: torch.Tensor) -> Any:
         with torch.no_grad():
-            return module(*tensors)
+            return run(*tensors)
 
     return compile(read_number, runtime=runtime)

@@ -18,6 +18,7 @@ from torch.amp.grad_scaler import GradScaler
 from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
+from hostjit.capturing.graph_module import running
 from hostjit.optimizers.rules import RULES
 from hostjit.optimizers.step import Step
 from hostjit.recording.graph.recorder import Recorder
@@ -112,7 +113,7 @@ class RecordedSteps:
                 if scale is not None:
                     for gradient in step.gradients():
                         gradient.div_(scale)
-                module(*step.examples)
+                running(module)(*step.examples)
         return True
 
 

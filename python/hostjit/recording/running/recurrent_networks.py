@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -33,8 +33,19 @@ def recorded_network(function: Any, args: Sequence[Any]) -> contextlib.AbstractC
         return torch._C._AutoDispatchBelowAutograd()
     if function is torch.lstm and _need_gradients(args) and not is_cast_network(function, args):
         # What oneDNN's layer leaves for its backward pass is of its own kind.
-        return torch.backends.mkldnn.flags(enabled=False)
+        return _without_onednn()
     return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _without_onednn() -> Iterator[None]:
+    # `torch.backends.mkldnn.flags` would set, and warn of, what GPUs of Intel may round to.
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
 
 
 def is_whole_network(operator: Any, args: Sequence[Any]) -> bool:
