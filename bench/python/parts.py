@@ -340,6 +340,22 @@ def answering() -> Case:
     return function, [(text,) for text in texts]
 
 
+def windowing() -> Case:
+    """An agent that tells the mean of its last fifty values."""
+    layers = nn.Sequential(nn.Linear(8, 16), nn.Tanh(), nn.Linear(16, 4))
+    values: list[float] = []
+
+    def function(x: Tensor) -> tuple[Tensor, float]:
+        with torch.no_grad():
+            y = layers(x)
+        values.append(y.mean().item())
+        if len(values) > 50:
+            values.pop(0)
+        return y, sum(values) / len(values)
+
+    return function, [(torch.randn(8),) for _ in range(8)]
+
+
 class Classifier(nn.Module):
     """Tells which of three classes a row is of."""
 
@@ -451,7 +467,7 @@ CASES: dict[str, Callable[[], Case]] = {
     for case in (
         *(printing, nonzero, branch, masked, step, minibatches, logging, replay, planner),
         *(solver, descending, collecting, converging, episode, fitting, settling, searching),
-        *(integrating, accepting, tracking, resetting, answering),
+        *(integrating, accepting, tracking, resetting, answering, windowing),
     )
 }
 

@@ -98,7 +98,7 @@ class Parts:
             self._steps[id(optimizer)] = step
         return self._steps[id(optimizer)]
 
-    def varies_in_length(self, name: str, length: int) -> bool:
+    def varies_in_length(self, translator: Any, name: str, length: int) -> bool:
         """Tell whether a container from outside of the call had another length before."""
         return self._lengths.setdefault(name, length) != length
 

@@ -64,7 +64,7 @@ class Continuation(Protocol):
     def step_of(self, optimizer: torch.optim.Optimizer) -> Callable[..., Any] | None:
         """Return what to call instead of `optimizer.step`, None for the same."""
 
-    def varies_in_length(self, name: str, length: int) -> bool:
+    def varies_in_length(self, translator: Any, name: str, length: int) -> bool:
         """Tell whether a container from outside of the call had another length before."""
 
 

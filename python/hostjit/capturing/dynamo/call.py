@@ -299,6 +299,7 @@ def _run_dynamo(
     namespace = entry.__globals__
     settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}
     modes_in_place: Any = contextlib.nullcontext()
+    varies = None if then is None else then.varies_in_length
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch._dynamo.config.patch(settings | guard_settings))
         stack.enter_context(lean_dynamo())
@@ -322,7 +323,7 @@ def _run_dynamo(
         if follows_places:
             stack.enter_context(following_places())
         stack.enter_context(corrected())
-        stack.enter_context(following_growth(then.varies_in_length if then else None))
+        stack.enter_context(following_growth(varies))
         stack.enter_context(guards_are_free())
         stack.enter_context(stopping_at_backward_hooks())
         stack.enter_context(get_metrics_context())

@@ -10,6 +10,8 @@ from __future__ import annotations
 import collections
 import contextlib
 import threading
+import types
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,17 +21,27 @@ from torch._dynamo.variables.lazy import LazyVariableTracker
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["stopping_at_lengths"]
+__all__ = ["Varies", "stopping_at_lengths", "varies_in_frame"]
+
+# varies(translator, name, length): whether a container, by Dynamo's name, had another length when
+# the code was traced before.
+Varies = Callable[[Any, str, int], bool]
 
 _CONTAINERS = (list, dict, set, collections.deque, collections.OrderedDict)
 
 
-@contextlib.contextmanager
-def stopping_at_lengths(varies: Callable[[str, int], bool]) -> Iterator[None]:
-    """Have Dynamo stop where code asks how long such a container is, in this thread.
+_of_frames: weakref.WeakKeyDictionary[types.CodeType, dict[str, int]] = weakref.WeakKeyDictionary()
 
-    `varies` tells of a container, by Dynamo's name, and of its length whether there were others.
-    """
+
+def varies_in_frame(translator: Any, name: str, length: int) -> bool:
+    """Tell it of containers that the code of a frame knows by these names."""
+    lengths = _of_frames.setdefault(translator.output.root_tx.f_code, {})
+    return lengths.setdefault(name, length) != length
+
+
+@contextlib.contextmanager
+def stopping_at_lengths(varies: Varies) -> Iterator[None]:
+    """Have Dynamo stop where code asks how long a container is that varies, in this thread."""
     owner = threading.get_ident()
     call_function: Any = BuiltinVariable.call_function
 
@@ -40,7 +52,7 @@ def stopping_at_lengths(varies: Callable[[str, int], bool]) -> Iterator[None]:
             container, name = found.peek_value(), str(found.source and found.source.name)
             is_known = id(container) in tx.output.side_effects.id_to_variable
             if type(container) in _CONTAINERS and not is_known:
-                if varies(name, len(container)):
+                if varies(tx, name, len(container)):
                     unimplemented(
                         gb_type="length of a container that grows",
                         context=name,

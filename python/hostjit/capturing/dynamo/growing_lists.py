@@ -30,6 +30,7 @@ from torch._dynamo.variables.lists import BaseListVariable, ListVariable
 
 from hostjit.capturing.dynamo.attribute_reads import READ
 from hostjit.capturing.dynamo.entry import TARGET_NAME
+from hostjit.capturing.dynamo.growing_lengths import Varies, stopping_at_lengths, varies_in_frame
 from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS
 from hostjit.capturing.unread import is_item
 from hostjit.replacements import replaced_attribute
@@ -138,21 +139,20 @@ def following_growth_in_frames() -> Iterator[None]:
             return update(self, codegen, *args, **kwargs)
 
     with (
-        following_growth(of_arguments=True),
+        following_growth(varies_in_frame, of_arguments=True),
+        stopping_at_lengths(varies_in_frame),
         replaced_attribute(SideEffects, "codegen_update_mutated", add_and_update),
     ):
         yield
 
 
 @contextlib.contextmanager
-def following_growth(
-    varies: Callable[[str, int], bool] | None = None, *, of_arguments: bool = False
-) -> Iterator[None]:
+def following_growth(varies: Varies | None = None, *, of_arguments: bool = False) -> Iterator[None]:
     """Have Dynamo take lists and deques for such ones, in this thread, where code adds to them.
 
     Args:
-        varies: tells of one, by Dynamo's name, and of its length whether there were others. Where
-            code looks at such a one, or at one of many numbers, the trace stops. None: it does not.
+        varies: tells whether a list or deque had another length before. Where code looks at such a
+            one, or at one of many numbers, the trace stops. None: it does not.
         of_arguments: those of the arguments, too.
     """
     owner = threading.get_ident()
@@ -183,7 +183,7 @@ def following_growth(
         name, tx = self.source.name, self.tx.output.current_tx
 
         def look() -> None:
-            if varies is not None and (varies(name, len(value)) or _has_many_numbers(value)):
+            if varies is not None and (varies(tx, name, len(value)) or _has_many_numbers(value)):
                 unimplemented(
                     gb_type="list that code adds to and looks at",
                     context=name,
