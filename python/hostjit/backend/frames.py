@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import types
 import warnings
 from collections.abc import Callable
@@ -15,8 +16,10 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 from hostjit.backend import backend_of
 from hostjit.backend.loop_frames import CALLED_AS_COMPILED, convert_in_passes
+from hostjit.backend.optimizer_steps import step_of
 from hostjit.backend.options import READ_BY_DYNAMO, Options, read_options
 from hostjit.capturing.dynamo.corrections import corrected_for_backend
+from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
 
@@ -58,13 +61,15 @@ def convert_corrected(
     if overrides_operators(frame.f_code) and not self._one_graph:
         return ConvertFrameReturn()
     hooks_guarded = torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)
-    with corrected_for_backend(), without_warnings_of_dynamo(), hooks_guarded:
+    is_whole = self._one_graph or self._box.error_on_graph_break
+    steps = contextlib.nullcontext() if is_whole else stopping_at_steps(step_of)
+    with corrected_for_backend(), without_warnings_of_dynamo(), hooks_guarded, steps:
         try:
             with without_log_of_failures():
                 given = (frame, cache_entry, hooks, frame_state)
                 return convert_in_passes(convert, _options_of, self, *given, **options)
         except _ERRORS as error:
-            if self._one_graph or self._box.error_on_graph_break:
+            if is_whole:
                 raise
             frame_state[_COUNT] = frame_state.get(_COUNT, 0) + 1
             utils.counters["hostjit"][FRAMES_LEFT] += 1

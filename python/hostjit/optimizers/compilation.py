@@ -59,6 +59,9 @@ class OptimizerCompilation(Specializer):
         made._as_called = True
         return made
 
+    def _target_name(self) -> str:
+        return f"{type(self._optimizer).__name__}.step"
+
     def _step(self, rule: Rule, factors: frozenset[str]) -> Step:
         return Step(self._optimizer, rule, self._as_called, factors)
 

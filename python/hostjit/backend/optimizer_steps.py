@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Steps of optimizers in functions of `torch.compile`: programs of their own, for any rate.
+
+Dynamo would compile a step for one learning rate, in another precision than eager's, and leave
+`capturable` set in the groups of the optimizer.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch._dynamo
+from torch._dynamo.eval_frame import skip_code
+
+from hostjit import _C
+
+__all__ = ["step_of"]
+
+# Where an optimizer has its step: whoever drops the one drops the other.
+_STEP = "_hostjit_step"
+
+
+class _Step:
+    """Calls the compiled step of an optimizer, which the code that calls this keeps no longer."""
+
+    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+        self._optimizer = weakref.ref(optimizer)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        optimizer = self._optimizer()
+        assert optimizer is not None, "Dynamo guards it"
+        return vars(optimizer)[_STEP](*args, **kwargs)
+
+
+skip_code(_Step.__call__.__code__)
+
+
+def step_of(optimizer: torch.optim.Optimizer) -> Callable[..., Any] | None:
+    """Return what to call in place of `optimizer.step`; None leaves it."""
+    from hostjit.optimizers import RULES, OptimizerCompilation
+
+    if type(optimizer) not in RULES:
+        return None
+    if _STEP not in vars(optimizer):
+        compilation = OptimizerCompilation.as_called(optimizer, None)
+        run = torch._dynamo.disable(compilation.target)
+        vars(optimizer)[_STEP] = _C.CompiledFunction(run, compilation)
+    return _Step(optimizer)
