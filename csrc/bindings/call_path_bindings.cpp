@@ -7,6 +7,7 @@
 #include "bindings/compiled_function.h"
 #include "bindings/compiled_method.h"
 #include "bindings/compiled_program_bindings.h"
+#include "bindings/frame_call.h"
 #include "bindings/mutated_inputs.h"
 #include "bindings/program_bindings.h"
 #include "bindings/selection.h"
@@ -296,6 +297,7 @@ void bind_call_path(py::module_& module) {
   if (!add_compiled_function_type(module.ptr())) throw py::error_already_set();
   if (!add_compiled_method_type(module.ptr())) throw py::error_already_set();
   if (!add_selection_type(module.ptr())) throw py::error_already_set();
+  if (!add_frame_calls(module.ptr())) throw py::error_already_set();
   if (!add_tensor_sizes(module.ptr())) throw py::error_already_set();
 }
 

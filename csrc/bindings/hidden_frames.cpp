@@ -18,20 +18,18 @@ bool prepare_hidden_frames() {
   return set_eval_frame != nullptr;
 }
 
-HiddenFrames::HiddenFrames() : before_(PyObject_CallOneArg(set_eval_frame, Py_None)) {
+FrameCallback::FrameCallback(PyObject* callback)
+    : before_(PyObject_CallOneArg(set_eval_frame, callback)) {
   // It refuses nothing but what is no callback.
   if (before_ == nullptr) PyErr_Clear();
+  if (before_ == callback) Py_CLEAR(before_);
 }
 
-HiddenFrames::~HiddenFrames() {
+FrameCallback::~FrameCallback() {
   const PyRef before = PyRef::steal(before_);
-  if (!before || before.get() == Py_None) return;
-  PyObject* type = nullptr;
-  PyObject* error = nullptr;
-  PyObject* traceback = nullptr;
-  PyErr_Fetch(&type, &error, &traceback);
+  if (!before) return;
+  const ErrorKept error;
   if (!PyRef::steal(PyObject_CallOneArg(set_eval_frame, before.get()))) PyErr_Clear();
-  PyErr_Restore(type, error, traceback);
 }
 
 }  // namespace hostjit

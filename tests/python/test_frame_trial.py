@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import hostjit
+from hostjit import _C
 from hostjit.compiling import frames
 from hostjit.compiling.frame_trial import FrameTrial, Way
 
@@ -140,14 +141,14 @@ def test_calls_go_on_as_the_trial_says(
         note(trial, 2.0 if is_slow else 1.0, way, compiled=compiled)
 
     monkeypatch.setattr(FrameTrial, "note", noted)
-    used: list[Way] = []
-    call = frames.FrameHook._call
+    hooks: list[frames.FrameHook] = []
+    init = frames.FrameHook.__init__
 
-    def called(hook: frames.FrameHook, way: Way, args: Any, kwargs: Any) -> Any:
-        used.append(way)
-        return call(hook, way, args, kwargs)
+    def made(hook: frames.FrameHook, *args: Any) -> None:
+        init(hook, *args)
+        hooks.append(hook)
 
-    monkeypatch.setattr(frames.FrameHook, "_call", called)
+    monkeypatch.setattr(frames.FrameHook, "__init__", made)
     torch.manual_seed(0)
     fast = hostjit.compile(by_frames)
     with torch.no_grad():
@@ -158,7 +159,10 @@ def test_calls_go_on_as_the_trial_says(
     assert decided
     expected = Way.EAGER if eager_is_faster else Way.FRAMES
     assert all(trial.way is expected for trial in decided)
-    assert used[-1] is expected
+    for hook in hooks:
+        if hook._trial in decided:
+            assert hook.route.instead is None
+            assert hook.route.run is hook._calls[expected].run
 
 
 @pytest.mark.filterwarnings("ignore:hostjit")
@@ -171,3 +175,54 @@ def test_results_with_gradients() -> None:
         fast(x).sum().backward()
         by_frames(twin).sum().backward()
         assert_close(x.grad, twin.grad)
+
+
+def test_calls_of_frames() -> None:
+    """What is called, what it is given, what follows an error, and what is counted."""
+    recorded: list[int] = []
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        _C.note_compiled_frame()
+        if "raises" in kwargs:
+            raise ValueError(kwargs["raises"])
+        return "run", args, kwargs
+
+    def target(*args: Any, **kwargs: Any) -> Any:
+        return "target", args, kwargs
+
+    def record() -> None:
+        recorded.append(_C.num_compiled_frames())
+
+    call = _C.FrameCall(run, target, None, record)
+    before = _C.num_compiled_frames()
+    assert call(1, b=2) == ("run", (1,), {"b": 2})
+    with pytest.raises(ValueError, match="it does"):
+        call(raises="it does")
+    assert recorded == [before + 1, before + 2]
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x, lambda x: x):
+        assert call(1) == ("target", (1,), {})
+    with torch.autograd.forward_ad.dual_level():
+        assert call(1) == ("target", (1,), {})
+    call.instead = target
+    assert call(2) == ("target", (2,), {})
+    call.become(_C.FrameCall(target, target, None, record))
+    assert call.instead is None
+    assert call(3) == ("target", (3,), {})
+    with pytest.raises(TypeError, match="FrameCall"):
+        call.become(target)  # type: ignore[arg-type]
+
+
+def test_frames_are_left_until_the_outermost_call_returns() -> None:
+    def nothing() -> None: ...
+
+    def inner() -> bool:
+        _C.leave_frames()
+        return _C.frames_are_left()
+
+    def outer() -> tuple[bool, bool]:
+        return _C.FrameCall(inner, inner, None, nothing)(), _C.frames_are_left()
+
+    _C.leave_frames()
+    assert not _C.frames_are_left()  # no call runs
+    assert _C.FrameCall(outer, outer, None, nothing)() == (True, True)
+    assert not _C.frames_are_left()

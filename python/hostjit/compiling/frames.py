@@ -11,7 +11,6 @@ import contextlib
 import functools
 import logging
 import os
-import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +18,6 @@ from typing import Any
 
 import torch._dynamo
 from torch import nn
-from torch._C._dynamo.eval_frame import set_eval_frame
 from torch._dynamo import trace_rules
 from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.types import ConvertFrameReturn
@@ -49,7 +47,7 @@ from hostjit.compiling.specializer import Specializer
 from hostjit.compiling.whole import Whole
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["FrameHook", "leave_frames"]
+__all__ = ["FrameHook"]
 
 _OPTIMIZERS = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _NO_LIMIT = 1 << 30
@@ -69,33 +67,14 @@ _CODE_OF_MODELS = frozenset(
 _log = logging.getLogger(__name__)
 
 
-class _Frames(threading.local):
-    """What becomes of frames in a thread.
-
-    Attributes:
-        compiled: how many Dynamo has compiled.
-        depth: of the hooked functions that run, one in the other.
-        are_left: those to come are eager, until the outermost of these functions returns.
-    """
-
-    compiled = 0
-    depth = 0
-    are_left = False
-
-
-_frames = _Frames()
-
-
-def leave_frames() -> None:
-    """Have the frames of the call that runs be eager: others like it will have none."""
-    _frames.are_left = _frames.depth > 0
-
-
 class FrameHook:
     """Runs a function with Dynamo compiling the frames that it can, those below included.
 
     Where it does, later calls of the whole are recorded: a replay has no frames. Where the frames
     take longer than eager mode does, they are left.
+
+    Attributes:
+        route: what is to be called; once it is known which way is the fastest, it takes that.
     """
 
     def __init__(
@@ -106,53 +85,42 @@ class FrameHook:
         ways: Sequence[Way],
     ) -> None:
         """`run` does what the target does; `ways`: as of FrameTrial."""
-        self._run = run
+        callback = _callback(whole.options)
+        self._calls = {
+            Way.FRAMES: _C.FrameCall(run, target, callback, whole.record),
+            Way.PARTS: _C.FrameCall(run, target, None, whole.record),
+            Way.EAGER: _C.FrameCall(target, target, None, whole.record),
+        }
         self._target = target
-        self._whole = whole
-        self._callback = _callback(whole.options)
         self._trial = FrameTrial(ways)
+        self.route = _C.FrameCall(run, target, callback, whole.record)
+        self.route.instead = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if forward_ad._current_level >= 0 or _innermost_hooks(True) is not None:
-            # With hooks on what is saved, `torch.utils.checkpoint` runs the function a second time,
-            # and wants as many tensors saved then as now, whatever has been compiled meanwhile.
             return self._target(*args, **kwargs)
         trial = self._trial
-        if trial.is_over:
-            return self._call(trial.way, args, kwargs)
         way, compiled, begin = trial.way, _num_compiled(), time.perf_counter()
-        result = self._call(way, args, kwargs)
+        result = self._calls[way](*args, **kwargs)
         seconds = time.perf_counter() - begin
         if torch.cuda.is_initialized():  # which may have work of the call still to do
             trial.end()
         else:
             is_new = _num_compiled() != compiled
             trial.note(seconds, way, compiled=is_new, with_gradients=_needs_gradients(result))
+        if trial.is_over:
+            self.route.become(self._calls[trial.way])
         return result
-
-    def _call(self, way: Way, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        compiled = _frames.compiled
-        _frames.depth += 1
-        before = set_eval_frame(self._callback if way is Way.FRAMES else None)
-        run = self._target if way is Way.EAGER else self._run
-        try:
-            return run(*args, **kwargs)
-        finally:
-            set_eval_frame(before)
-            _frames.depth -= 1
-            _frames.are_left = _frames.are_left and _frames.depth > 0
-            if _frames.compiled != compiled:
-                self._whole.record()
 
 
 # What they call may be the user's; all other code of this package is left alone with what it calls.
-for _function in (FrameHook.__call__, FrameHook._call, CheckedCall.__call__):
+for _function in (FrameHook.__call__, CheckedCall.__call__):
     skip_code(_function.__code__)
 
 
 def _num_compiled() -> int:
     """Count what was compiled so far: frames, and programs, of recordings say."""
-    return _frames.compiled + Specializer.num_programs
+    return _C.num_compiled_frames() + Specializer.num_programs
 
 
 def _needs_gradients(result: Any) -> bool:
@@ -169,7 +137,7 @@ class _Callback:
         self._options = options
 
     def __call__(self, frame: Any, cache_entry: Any, frame_state: Any) -> ConvertFrameReturn:
-        if _frames.are_left or frame.f_code.co_filename.startswith(_OPTIMIZERS):
+        if _C.frames_are_left() or frame.f_code.co_filename.startswith(_OPTIMIZERS):
             return ConvertFrameReturn()  # as it is, but not the closure that it may call
         if torch._C._functorch.peek_interpreter_stack() is not None:
             # Within a transform of `torch.func`, whose tensors have no memory.
@@ -204,7 +172,8 @@ class _Callback:
         except Exception as error:
             _log.info("%s runs eagerly", frame.f_code, exc_info=error)
             return ConvertFrameReturn()
-        _frames.compiled += found.guarded_code is not None
+        if found.guarded_code is not None:
+            _C.note_compiled_frame()
         return found
 
 

@@ -29,7 +29,7 @@ from hostjit.capturing.instances import is_value
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation
 from hostjit.compiling.frame_trial import Way
-from hostjit.compiling.frames import FrameHook, leave_frames
+from hostjit.compiling.frames import FrameHook
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
 from hostjit.compiling.module_call import ModuleCall, has_plain_call
 from hostjit.compiling.passes import compile_pass
@@ -108,7 +108,7 @@ class Parts:
             ways = [Way.FRAMES, Way.EAGER]
         else:
             ways = [*Way] if self._is_whole else [Way.FRAMES, Way.PARTS]
-        return FrameHook(run, self._target, self._whole, ways)
+        return FrameHook(run, self._target, self._whole, ways).route
 
     def by_frames(self) -> _C.Specialization:
         """Leave all further calls to Dynamo, which guards them frame by frame."""
@@ -304,7 +304,7 @@ class PartCompilation(Compilation):
         """Have the whole be recorded, rather, which is given what the code does not make."""
         if not self._whole.record():
             return False
-        leave_frames()
+        _C.leave_frames()
         return True
 
     def _fall_back(
