@@ -25,6 +25,8 @@ from hostjit.capturing.numbers.graph_sizes import (
     over_tensors,
     own_sizes,
     size_tensor,
+    told_symbols,
+    used_symbols,
 )
 from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS, OpenNumber, bound_int
 from hostjit.capturing.traced_graph import placeholder_values
@@ -56,8 +58,12 @@ def compile_open_graph(
     ints = [number for number in missing if _is_int(values[number])][:MOST_NUMBERS]
     untold = [number for number in missing if number not in ints]
     numbers = [values[number] for number in ints]
+    mode = FakeTensorMode(shape_env=environment)
+    derived = _derived_sizes(module, untold)
     try:
-        sizes = own_sizes(module, untold, FakeTensorMode(shape_env=environment))
+        sizes = own_sizes(module, untold, mode)
+        with mode:
+            sizes += [size_tensor(place.of(values)) for place in derived]
     except CaptureError as error:
         _C.dump_shapes(name, in_one_line(error))
         return None
@@ -68,9 +74,49 @@ def compile_open_graph(
         made = dataclasses.replace(made, eager=over_tensors(made.eager, told, sizes, numbers))
     compilation = OpenGraphCompilation(over, name, options, environment, numbers, made, donates)
     compiled = _C.CompiledFunction(compilation.target, compilation, called_by_dynamo=True)
-    if untold:
-        return OpenGraph(compiled, tensors, untold, ints)
+    if sizes:
+        places_of_sizes = [*(_PlaceOfSize(number) for number in untold), *derived]
+        return OpenGraph(compiled, tensors, places_of_sizes, ints)
     return _C.Selection(compiled, [(position, None) for position in (*tensors, *ints)])
+
+
+@dataclasses.dataclass(frozen=True)
+class _PlaceOfSize:
+    """Where a size is among the inputs of a graph: a number or a dim of a tensor, less a constant.
+
+    Of `x[:, :-1]` with n columns a backward pass is given what has n - 1.
+    """
+
+    index: int
+    dim: int | None = None
+    more: int = 0
+
+    def of(self, inputs: Sequence[Any]) -> Any:
+        """Return the size."""
+        found = inputs[self.index]
+        return (found if self.dim is None else found.shape[self.dim]) - self.more
+
+
+def _derived_sizes(module: torch.fx.GraphModule, untold: Sequence[int]) -> list[_PlaceOfSize]:
+    """Return where sizes are that the graph computes with and is told another one of.
+
+    `untold`: numbers among its inputs that it will be told.
+    """
+    values = placeholder_values(module)
+    told = [v for i, v in enumerate(values) if isinstance(v, torch.Tensor) or i in untold]
+    wanted = used_symbols(module.graph).difference(*map(told_symbols, told))
+    found: dict[Any, _PlaceOfSize] = {}
+    for index, value in enumerate(values):
+        is_tensor = isinstance(value, torch.Tensor)
+        for dim, size in enumerate(value.shape if is_tensor else [value]):
+            expression = size.node.expr if isinstance(size, torch.SymInt) else None
+            symbols = wanted & expression.free_symbols if expression is not None else set()
+            for symbol in symbols:
+                more = expression - symbol
+                if more.is_Integer:
+                    place = _PlaceOfSize(index, dim if is_tensor else None, int(more))
+                    found.setdefault(symbol, place)
+    return [found[symbol] for symbol in sorted(found, key=str)]
 
 
 class OpenGraph:
@@ -79,7 +125,11 @@ class OpenGraph:
     __slots__ = ("_compiled", "_ints", "_sizes", "_tensors")
 
     def __init__(
-        self, compiled: _C.CompiledFunction, tensors: list[int], sizes: list[int], ints: list[int]
+        self,
+        compiled: _C.CompiledFunction,
+        tensors: list[int],
+        sizes: list[_PlaceOfSize],
+        ints: list[int],
     ) -> None:
         """`tensors`, `sizes`, `ints`: where they are among the inputs."""
         self._compiled = compiled
@@ -98,7 +148,7 @@ class OpenGraph:
 
     def _arrange(self, args: Sequence[Any]) -> list[Any]:
         arranged = [args[index] for index in self._tensors]
-        arranged += [size_tensor(args[index]) for index in self._sizes]
+        arranged += [size_tensor(place.of(args)) for place in self._sizes]
         arranged += [args[index] for index in self._ints]
         return arranged
 

@@ -19,8 +19,16 @@ from hostjit import _C
 
 __all__ = ["step_of"]
 
-# Where an optimizer has its step: whoever drops the one drops the other.
-_STEP = "_hostjit_step"
+_STEP = "hostjit_step"
+
+
+def _kept_by(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Where an optimizer has its step: whoever drops the one drops the other.
+
+    It holds the optimizer, so no table from outside may hold it. Attributes of the dict of hooks
+    are in no state that is saved or copied.
+    """
+    return vars(optimizer._optimizer_step_pre_hooks)
 
 
 class _Step:
@@ -32,7 +40,7 @@ class _Step:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         optimizer = self._optimizer()
         assert optimizer is not None, "Dynamo guards it"
-        return vars(optimizer)[_STEP](*args, **kwargs)
+        return _kept_by(optimizer)[_STEP](*args, **kwargs)
 
 
 skip_code(_Step.__call__.__code__)
@@ -44,8 +52,9 @@ def step_of(optimizer: torch.optim.Optimizer) -> Callable[..., Any] | None:
 
     if type(optimizer) not in RULES:
         return None
-    if _STEP not in vars(optimizer):
+    kept = _kept_by(optimizer)
+    if _STEP not in kept:
         compilation = OptimizerCompilation.as_called(optimizer, None)
         run = torch._dynamo.disable(compilation.target)
-        vars(optimizer)[_STEP] = _C.CompiledFunction(run, compilation)
+        kept[_STEP] = _C.CompiledFunction(run, compilation)
     return _Step(optimizer)

@@ -66,6 +66,7 @@ def test_one_program_for_all_rates(kind: str, dtype: torch.dtype) -> None:
         for each in (eager, trainer):
             each.schedule.step()
     assert Specializer.num_programs == programs
+    assert vars(trainer.optimizer).keys() == vars(eager.optimizer).keys()
     for found, expected in zip(trainer.model.parameters(), eager.model.parameters(), strict=True):
         assert_close(found, expected)
     groups, expected_groups = trainer.optimizer.param_groups, eager.optimizer.param_groups

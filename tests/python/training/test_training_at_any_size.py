@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import hostjit
+from hostjit.compiling.specializer import Specializer
 
 SIZES = [(4, 6), (5, 7), (9, 3), (4, 6), (3, 40)]
 
@@ -344,3 +345,26 @@ def test_autocast(runtime: str) -> None:
         )
         torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
     assert len(compiled.specializations) == 1
+
+
+@pytest.mark.parametrize("backend", [False, True], ids=["compile", "backend"])
+def test_the_next_token_of_texts_of_any_length(backend: bool) -> None:
+    """The backward pass is told of a length, and computes with one more: `x[:, :-1]`."""
+    words, layer = nn.Embedding(20, 8, padding_idx=0), nn.Linear(8, 20)
+
+    def loss(ids: Tensor) -> Tensor:
+        logits = layer(words(ids[:, :-1]).tanh()).flatten(0, 1)
+        return F.cross_entropy(logits, ids[:, 1:].reshape(-1), ignore_index=0)
+
+    torch.compiler.reset()
+    fast = torch.compile(loss, backend="hostjit") if backend else hostjit.compile(loss)
+    for index, (rows, columns) in enumerate([(3, 5), (4, 7), (3, 9), (2, 4), (4, 11), (5, 6)]):
+        if index == 2:
+            programs = Specializer.num_programs
+        ids = torch.randint(0, 20, (rows, columns))
+        outcomes = []
+        for function in (fast, loss):
+            value = function(ids)
+            outcomes.append([value, *torch.autograd.grad(value, [words.weight, layer.weight])])
+        torch.testing.assert_close(*outcomes)
+    assert Specializer.num_programs == programs

@@ -23,6 +23,7 @@ from hostjit.capturing.numbers.graph_sizes import (
     is_open_number,
     over_tensors,
     own_sizes,
+    size_tensor,
     told_symbols,
     used_symbols,
     with_sizes_in_place,
@@ -177,8 +178,9 @@ def trace_halves(
             for symbol, value in own.items()
             if symbol in needed_again and str(value) not in known
         ]
+        sizes += _untold_sizes(joint.backward, module, [*examples, *sizes, *kept], mode)
         module = joint.backward
-        if any(map(is_number, taken.values())):
+        if sizes or any(map(is_number, taken.values())):
             module = over_tensors(module, places, sizes, kept)
         # What was kept of an input is checked for the forward graph, and formulas of derivatives
         # take a tangent to begin where its memory does.
@@ -341,6 +343,24 @@ def _separate_gradients(graph: torch.fx.Graph) -> list[int | None]:
         results.append(node)
     output.args = (tuple(results),)
     return positions
+
+
+def _untold_sizes(
+    backward: torch.fx.GraphModule,
+    forward: torch.fx.GraphModule,
+    told: Sequence[Any],
+    mode: FakeTensorMode,
+) -> list[torch.Tensor]:
+    """Return a fake `size_tensor` for each size of the forward's inputs that is wanted of others.
+
+    Of `x[:, :-1]` with n columns the backward is given tensors with n - 1.
+    """
+    wanted = used_symbols(backward.graph).difference(*map(told_symbols, told))
+    values = placeholder_values(forward)
+    sizes: list[Any] = [x for v in values if isinstance(v, torch.Tensor) for x in v.shape]
+    found = {size.node.expr: size for size in sizes if is_number(size)}
+    with mode:
+        return [size_tensor(size) for symbol, size in found.items() if symbol in wanted]
 
 
 def _drop_unused(module: torch.fx.GraphModule, sources: Sequence[Any]) -> tuple[Any, ...]:
