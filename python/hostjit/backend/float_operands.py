@@ -2,7 +2,8 @@
 """Floats among the inputs of a graph that AOTAutograd takes apart: Dynamo passes them as tensors.
 
 A pass of PyTorch's gives operators the tensors in place of the numbers. It forgets what they are
-called with by keyword, the `alpha` of sums and differences. And where a number is a result, or
+called with by keyword, the `alpha` of sums and differences, and knows no number by keyword
+(`x.add(y, alpha=rate)`). And where a number is a result, or
 given to an operator that it does not know, Dynamo compiles the graph again for that value alone: up
 to eight times for a number that a call changes, and then it runs eagerly. What Python computes of
 such numbers is the same in float64, and so it is done there.
@@ -43,6 +44,13 @@ _COMPUTE: dict[Any, Any] = {
 }
 
 
+# The factors that operators have for the second operand, by keyword.
+_FACTORS: dict[Any, str] = {
+    aten.add.Tensor: "alpha",
+    aten.sub.Tensor: "alpha",
+    aten.addcmul.default: "value",
+    aten.addcdiv.default: "value",
+}
 # What Python computes in floats, of ints as well.
 _IN_FLOATS = (
     *("truediv", "reciprocal", "square", "pow", "exp", "log", "log2", "sqrt"),
@@ -102,6 +110,8 @@ def floats_as_tensors() -> Iterator[None]:
             if node.target in (aten.add.Tensor, aten.sub.Tensor) and _is_float(node.args[1]):
                 if "alpha" in node.kwargs:
                     _make_operand_a_tensor(node)
+            elif node.target in _FACTORS and _is_float(node.kwargs.get(_FACTORS[node.target])):
+                _multiply(node)
         numbers = _Numbers(module.graph)
         for node in list(module.graph.nodes):
             numbers.give_tensors(node)
@@ -115,6 +125,40 @@ def floats_as_tensors() -> Iterator[None]:
         replaced_attribute(tensorify, "TensorReferenceAnalysis", _Analysis),
     ):
         yield
+
+
+def _multiply(node: torch.fx.Node) -> None:
+    """Multiply by the number that an operator is given by keyword, as it does: with one rounding.
+
+    That is what `addcmul` of a tensor does, which has a factor of 1 then.
+    """
+    number, result = node.kwargs[_FACTORS[node.target]], node.meta["val"]
+    dtype = get_computation_dtype(result.dtype)
+    call = functools.partial(_call, node)
+
+    def converted(operand: Any, dtype: torch.dtype = dtype) -> Any:
+        is_other = isinstance(operand, torch.fx.Node) and operand.meta["val"].dtype is not dtype
+        return call(prims.convert_element_type.default, operand, dtype) if is_other else operand
+
+    with node.graph.inserting_before(node):
+        first, second, *third = map(converted, node.args)
+        factor = call(aten.mul.Tensor, _number(node), number)
+        if not third:  # eager rounds it to a half type
+            factor = converted(factor, result.dtype)
+        factor = converted(factor)
+        if node.target is aten.sub.Tensor:
+            factor = call(aten.neg.default, factor)
+        if not third:
+            made = call(aten.addcmul.default, first, second, factor)
+        elif node.target is aten.addcmul.default:
+            product = call(aten.mul.Tensor, second, factor)
+            made = call(aten.addcmul.default, first, product, *third)
+        else:
+            product = call(aten.mul.Tensor, second, factor)
+            made = call(aten.add.Tensor, first, call(aten.div.Tensor, product, *third))
+        made = converted(made, result.dtype)
+    node.replace_all_uses_with(made)
+    node.graph.erase_node(node)
 
 
 def _is_float(operand: Any) -> bool:

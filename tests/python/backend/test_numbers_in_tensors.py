@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.compiling.specializer import Specializer
 
 COMPILERS: dict[str, Callable[[Any], Any]] = {
     "compile": hostjit.compile,
@@ -108,3 +109,33 @@ def test_floats_that_are_made_of_ints(name: str, needs_grad: bool, way: str) -> 
         if needs_grad:
             (found,), (expected,) = (torch.autograd.grad(y.sum(), w) for y in (found, expected))
             assert_close(found, expected, rtol=1e-15, atol=0)
+
+
+FACTORS: dict[str, Any] = {
+    "add": lambda x, y, z, rate: x.add(y, alpha=rate),
+    "sub": lambda x, y, z, rate: x.sub(y, alpha=1 - rate),
+    "addcmul": lambda x, y, z, rate: x.addcmul(y, z, value=-rate),
+    "addcdiv": lambda x, y, z, rate: x.addcdiv(y, z, value=rate * 0.1),
+    "average": lambda x, y, z, rate: x.mul_(rate).add_(y, alpha=1 - rate),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", FACTORS)
+def test_factors_by_keyword(name: str, dtype: torch.dtype) -> None:
+    """One program for all of them, which rounds as eager does."""
+    torch.compiler.reset()
+
+    def function(x: Tensor, y: Tensor, z: Tensor, rate: float) -> Any:
+        return FACTORS[name](x, y, z, rate)
+
+    fast = torch.compile(function, backend="hostjit")
+    for index in range(6):
+        if index == 2:
+            programs = Specializer.num_programs
+        x, y = torch.randn(16, 16).to(dtype), torch.randn(16, 16).to(dtype)
+        z = (torch.rand(16, 16) + 0.5).to(dtype)
+        rate = 0.3 + 0.07 * index
+        expected = function(x.clone(), y, z, rate)
+        assert torch.equal(fast(x.clone(), y, z, rate), expected)
+    assert Specializer.num_programs == programs
