@@ -9,6 +9,7 @@
 
 #include "bindings/program_call.h"
 #include "ir/printer.h"
+#include "passes/late_writes.h"
 #include "passes/memory_plan_report.h"
 #include "runtime/torch_types.h"
 #include "support/check.h"
@@ -174,6 +175,10 @@ void bind_compiled_program(py::module_& module) {
           py::arg("program"), py::arg("code") = py::none(),
           "Of a program after the passes: links code that portable_code() returned, or compiles "
           "the\nprogram where that does not fit.")
+      .def_property_readonly(
+          "writes_inputs_last",
+          [](const CompiledProgram& self) { return writes_inputs_last(self.program()); },
+          "Whether nothing has happened yet where a run of it raises, but for out of memory.")
       .def_property_readonly("is_linked", &CompiledProgram::is_linked,
                              "Whether restore() linked the code that it was given.")
       .def(

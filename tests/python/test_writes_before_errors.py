@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -28,7 +29,25 @@ def _compile(function: Function, runtime: str) -> Function:
     return hostjit.compile(function, runtime=runtime, fallback=False)
 
 
-WAYS = {"compile": _compile, "capture": _capture, "torch.compile": _torch_compile}
+def _compile_in_any_way(function: Function, runtime: str) -> Function:
+    return hostjit.compile(function, runtime=runtime)
+
+
+def _in_parts(function: Function, runtime: str) -> Function:
+    def with_a_break(*arguments: Any) -> Any:
+        result = function(*arguments)
+        print(end="")
+        return result
+
+    return hostjit.compile(with_a_break, runtime=runtime)
+
+
+WAYS = {
+    "compile": _compile,
+    "capture": _capture,
+    "parts": _in_parts,
+    "torch.compile": _torch_compile,
+}
 
 
 @pytest.fixture(params=["jit", "evaluator"])
@@ -71,10 +90,10 @@ def _call(function: Function, *arguments: Tensor) -> tuple[type | None, str]:
     return None, ""
 
 
+@pytest.mark.filterwarnings("ignore:hostjit. .* runs in parts")
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize("function", [_indexed, _factored, _on_the_way])
 def test_tensors(function: Function, gradients: bool, way: Function, runtime: str) -> None:
-    gradients = gradients and way is not _torch_compile  # AOTAutograd's graphs write at the end
     fast = way(function, runtime)
     torch.manual_seed(0)
     with torch.set_grad_enabled(gradients):
@@ -123,3 +142,28 @@ def test_a_call_that_also_draws_raises(runtime: str) -> None:
     with pytest.raises(IndexError):
         fast(state, torch.tensor([5]))
     assert_close(state, before)  # it can't be run again
+
+
+@pytest.mark.filterwarnings("ignore:hostjit. .* runs in parts")
+@pytest.mark.parametrize("way", [_compile_in_any_way, _torch_compile])
+def test_gradients_that_are_set_to_zero(way: Function, runtime: str) -> None:
+    """Of a step of training that ends early, by a target that is none."""
+
+    def step(model: nn.Module, x: Tensor, y: Tensor) -> float | None:
+        model.zero_grad(set_to_none=False)
+        loss = nn.functional.cross_entropy(model(x), y)
+        if not torch.isfinite(loss):
+            return None
+        loss.backward()
+        return loss.item()
+
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3)
+    original = copy.deepcopy(model)
+    fast = way(step, runtime)
+    for index in range(8):
+        x, y = torch.randn(5, 4), torch.randint(0, 3, (5,))
+        y[0] = 7 if index in (3, 6) else 1
+        assert _call(fast, model, x, y)[0] is _call(step, original, x, y)[0]
+        assert_close(model.weight.grad, original.weight.grad)
+        assert (original.weight.grad == 0).all() == (index in (3, 6))

@@ -137,6 +137,11 @@ class OpenGraph:
         self._sizes = sizes
         self._ints = ints
 
+    @property
+    def specializations(self) -> list[_C.Specialization]:
+        """Those of what is compiled."""
+        return self._compiled.specializations
+
     def __call__(self, *args: Any) -> Any:
         return self._compiled(*self._arrange(args))
 

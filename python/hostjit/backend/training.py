@@ -60,6 +60,7 @@ def compile_with_backward(
         warnings.warn(f"hostjit: '{name}' runs eagerly: {_SHARED}", stacklevel=2)
         return eager_graph(module)
     eager_gradients = EagerGradients(module, name)
+    forwards: list[Any] = []
 
     def split_joint(
         joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **arguments: Any
@@ -68,9 +69,9 @@ def compile_with_backward(
         return partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **arguments)
 
     split = aot_autograd(
-        fw_compiler=functools.partial(_compile_boxed, f"{name}_forward", options),
-        bw_compiler=functools.partial(_compile_boxed, f"{name}_backward", options),
-        inference_compiler=functools.partial(_compile_boxed, name, options),
+        fw_compiler=functools.partial(_compile_boxed, f"{name}_forward", options, forwards),
+        bw_compiler=functools.partial(_compile_boxed, f"{name}_backward", options, []),
+        inference_compiler=functools.partial(_compile_boxed, name, options, forwards),
         partition_fn=split_joint,
         keep_inference_input_mutations=True,
     )
@@ -97,15 +98,25 @@ def compile_with_backward(
         return eager_graph(module)
     if find_modes(module).changes_grad_mode:
         compiled = _leaving_grad_mode(compiled, not torch.is_grad_enabled())
-    return compiled if written.empty() else _unless_shared(compiled, written, module, name)
+    if written.empty():
+        return compiled
+    return _of_what_is_written(compiled, written, module, name, forwards)
 
 
-def _unless_shared(
-    compiled: Callable[..., Any], written: _C.MutatedInputs, module: torch.fx.GraphModule, name: str
+def _of_what_is_written(
+    compiled: Callable[..., Any],
+    written: _C.MutatedInputs,
+    module: torch.fx.GraphModule,
+    name: str,
+    forwards: Sequence[Any],
 ) -> Callable[..., Any]:
-    """Return what runs a graph eagerly where another input has elements of one that is written.
+    """Return what runs a graph eagerly where what it writes would be otherwise than in eager mode.
 
-    AOTAutograd compiles for the memory of the first call, and Dynamo guards nothing of it.
+    That is where another input has elements of one that is written: AOTAutograd compiles for the
+    memory of the first call, and Dynamo guards nothing of it. And where an operator raises: what
+    comes before is written at the end, so that eager mode can still write it, and raise.
+
+    `forwards`: what is compiled of it.
     """
     eager = eager_graph(module)
     said = False
@@ -113,13 +124,24 @@ def _unless_shared(
     def call(*inputs: Any) -> Any:
         nonlocal said
         if not written.are_reached_twice(inputs):
-            return compiled(*inputs)
+            try:
+                return compiled(*inputs)
+            except Exception:
+                if not _all_write_last(forwards):
+                    raise
+            return eager(*inputs)
         if not said:
             said = True
             warnings.warn(f"hostjit: '{name}' runs eagerly: {_SHARED}", stacklevel=2)
         return eager(*inputs)
 
     return call
+
+
+def _all_write_last(compiled: Sequence[Any]) -> bool:
+    """Tell whether nothing has happened yet where any of the programs raises."""
+    programs = [found.program for each in compiled for found in each.specializations]
+    return bool(programs) and all(each and each.writes_inputs_last for each in programs)
 
 
 def _leaving_grad_mode(run: Callable[..., Any], enabled: bool) -> Callable[..., Any]:
@@ -161,9 +183,13 @@ def _is_of_users(target: Any) -> bool:
 
 
 def _compile_boxed(
-    name: str, options: Options, module: torch.fx.GraphModule, inputs: Sequence[Any]
+    name: str,
+    options: Options,
+    made: list[Any],
+    module: torch.fx.GraphModule,
+    inputs: Sequence[Any],
 ) -> Callable[[list[Any]], Sequence[Any]]:
-    """AOTAutograd calls with one list, which it gives up.
+    """AOTAutograd calls with one list, which it gives up. What is compiled is put into `made`.
 
     A backward pass is the last to hold what was saved for it: memory that it has used is free for
     what it still makes.
@@ -172,6 +198,7 @@ def _compile_boxed(
     compiled = compile_open_graph(module, name, options, donates=True) or compile_graph(
         module, name, options, donates=True
     )
+    made.append(compiled)
 
     def call(inputs: list[Any]) -> Sequence[Any]:
         results: Sequence[Any] = compiled.call_boxed(inputs)

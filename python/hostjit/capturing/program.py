@@ -13,6 +13,7 @@ import torch
 
 from hostjit.capturing.arguments import ArgumentSpec, containers_in, tensor_leaves
 from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
+from hostjit.capturing.contexts import eager_graph
 from hostjit.capturing.dynamic_dims import is_symbolic, no_more_guards
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.gradients.backward import Backward
@@ -111,6 +112,19 @@ class BytecodeRoute:
                 the graph outputs, and numbers where it had such.
         """
         return self._capture.bind(compiled, live_globals=True)
+
+    def eager(self) -> Callable[..., Sequence[torch.Tensor]] | None:
+        """Return what runs Dynamo's graph as it is, in the place of a compiled one.
+
+        None where numbers are among what it takes or returns.
+        """
+        capture = self._capture
+        module, numbers = capture.graph_module, capture.numbers
+        if module is None or len(capture.positions) < capture.input_count:
+            return None
+        if capture.number_inputs or numbers.any_numbers() or numbers.more:
+            return None
+        return eager_graph(module)
 
     def infer_outputs(
         self, args: Sequence[Any], kwargs: Mapping[str, Any], leaves: Sequence[torch.Tensor]

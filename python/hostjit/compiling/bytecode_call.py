@@ -65,15 +65,17 @@ def compiled_graph(
         with torch._C._InferenceMode(True) if in_inference_mode else contextlib.nullcontext():
             return program.run(arguments, runtime)
 
-    return _C.CompiledFunction(captured.with_numbers(run), _OneSpecialization(specialization))
+    # What raises before it has written anything is run again as it is, and leaves what it writes.
+    original = None if captured.tensors else captured.bytecode.eager()
+    owner = _OneSpecialization(specialization, has_original=original is not None)
+    return _C.CompiledFunction(original or captured.with_numbers(run), owner)
 
 
 class _OneSpecialization:
     """Owner of a function whose calls were all checked before: by the watches or by Dynamo."""
 
-    has_original = False
-
-    def __init__(self, specialization: _C.Specialization) -> None:
+    def __init__(self, specialization: _C.Specialization, *, has_original: bool) -> None:
+        self.has_original = has_original
         self._specialization: _C.Specialization | None = specialization
 
     def specialize(self, *_: Any) -> _C.Specialization | None:

@@ -313,8 +313,10 @@ def _flat_training(
         ]
     )
 
+    original = captured.bytecode.eager()
+
     class Flat:
-        has_original = False
+        has_original = original is not None
 
         def specialize(
             self, _: _C.CompiledFunction, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -334,4 +336,4 @@ def _flat_training(
     def never(*_: Any) -> Any:
         raise AssertionError("the inputs of a graph do not fit it")
 
-    return _C.CompiledFunction(never, Flat())
+    return _C.CompiledFunction(original or never, Flat())
