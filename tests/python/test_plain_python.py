@@ -222,6 +222,18 @@ def test_windows(function: Any, way: str) -> None:
         assert Specializer.num_programs == programs
 
 
+def test_windows_in_one_graph() -> None:
+    """Nothing may be stopped at there: it is a program for each length, as with other backends."""
+    torch.compiler.reset()
+    expected, found = Agent(), Agent()
+    function = functools.partial(of_numbers_given, found)
+    fast = torch.compile(function, backend="hostjit", fullgraph=True)
+    for index in range(5):
+        x = torch.randn(4)
+        assert_close(fast(x, index / 2), of_numbers_given(expected, x, index / 2))
+    assert found.last == expected.last
+
+
 @pytest.mark.filterwarnings("ignore:hostjit. .* runs in parts")
 def test_a_list_that_code_looks_at_behind_a_break_only_grows_ahead_of_it() -> None:
     agent = Agent()

@@ -21,7 +21,7 @@ from torch._dynamo.variables.lazy import LazyVariableTracker
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["Varies", "stopping_at_lengths", "varies_in_frame"]
+__all__ = ["Varies", "is_one_graph", "stopping_at_lengths", "varies_in_frame"]
 
 # varies(translator, name, length): whether a container, by Dynamo's name, had another length when
 # the code was traced before.
@@ -31,6 +31,11 @@ _CONTAINERS = (list, dict, set, collections.deque, collections.OrderedDict)
 
 
 _of_frames: weakref.WeakKeyDictionary[types.CodeType, dict[str, int]] = weakref.WeakKeyDictionary()
+
+
+def is_one_graph(translator: Any) -> bool:
+    """Tell whether it is an error to stop, as with `fullgraph=True`."""
+    return bool(translator.one_graph or translator.error_on_graph_break)
 
 
 def varies_in_frame(translator: Any, name: str, length: int) -> bool:
@@ -52,7 +57,7 @@ def stopping_at_lengths(varies: Varies) -> Iterator[None]:
             container, name = found.peek_value(), str(found.source and found.source.name)
             is_known = id(container) in tx.output.side_effects.id_to_variable
             if type(container) in _CONTAINERS and not is_known:
-                if varies(tx, name, len(container)):
+                if varies(tx, name, len(container)) and not is_one_graph(tx):
                     unimplemented(
                         gb_type="length of a container that grows",
                         context=name,

@@ -30,7 +30,12 @@ from torch._dynamo.variables.lists import BaseListVariable, ListVariable
 
 from hostjit.capturing.dynamo.attribute_reads import READ
 from hostjit.capturing.dynamo.entry import TARGET_NAME
-from hostjit.capturing.dynamo.growing_lengths import Varies, stopping_at_lengths, varies_in_frame
+from hostjit.capturing.dynamo.growing_lengths import (
+    Varies,
+    is_one_graph,
+    stopping_at_lengths,
+    varies_in_frame,
+)
 from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS
 from hostjit.capturing.unread import is_item
 from hostjit.replacements import replaced_attribute
@@ -183,7 +188,9 @@ def following_growth(varies: Varies | None = None, *, of_arguments: bool = False
         name, tx = self.source.name, self.tx.output.current_tx
 
         def look() -> None:
-            if varies is not None and (varies(tx, name, len(value)) or _has_many_numbers(value)):
+            differs = varies is not None and varies(tx, name, len(value))
+            may_stop = varies is not None and not is_one_graph(tx)
+            if may_stop and (differs or _has_many_numbers(value)):
                 unimplemented(
                     gb_type="list that code adds to and looks at",
                     context=name,
