@@ -66,7 +66,8 @@ def compiled_graph(
             return program.run(arguments, runtime)
 
     # What raises before it has written anything is run again as it is, and leaves what it writes.
-    original = None if captured.tensors else captured.bytecode.eager()
+    is_same = not (captured.tensors or captured.in_inference_mode)
+    original = captured.bytecode.eager() if is_same else None
     owner = _OneSpecialization(specialization, has_original=original is not None)
     return _C.CompiledFunction(original or captured.with_numbers(run), owner)
 
