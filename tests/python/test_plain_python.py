@@ -47,6 +47,11 @@ class Meter:
         self.values: list[float] = []
         self.layer = torch.relu
 
+    def update(self, value: float) -> None:
+        self.values.append(value)
+        if len(self.values) > 20:
+            self.values.pop(0)
+
     def mean(self) -> float:
         return sum(self.values) / len(self.values)
 
@@ -142,6 +147,7 @@ class Agent:
         self.values: list[Any] = []
         self.last: collections.deque[float] = collections.deque(maxlen=20)
         self.times: list[float] = []
+        self.meter = Meter()
 
 
 def mean_of_a_window(self: Agent, x: Tensor, gain: float) -> Any:
@@ -188,6 +194,13 @@ def a_trend(self: Agent, x: Tensor, gain: float) -> Any:
     return y
 
 
+def means_of_a_meter(self: Agent, x: Tensor, gain: float) -> Any:
+    y = self.net(x)
+    self.meter.update(y.mean().item())
+    self.meter.update(y.norm().item())
+    return y, {"mean": round(self.meter.mean(), 4)}
+
+
 def what_python_gives(self: Agent, x: Tensor, gain: float) -> Any:
     begin = time.perf_counter()
     y = self.net(x)
@@ -198,7 +211,7 @@ def what_python_gives(self: Agent, x: Tensor, gain: float) -> Any:
 
 WINDOWS = [
     *(mean_of_a_window, slice_of_a_window, used_behind, of_numbers_given, of_tensors, a_trend),
-    what_python_gives,
+    *(means_of_a_meter, what_python_gives),
 ]
 
 
@@ -216,6 +229,7 @@ def test_windows(function: Any, way: str) -> None:
             x, gain = torch.randn(4), float(index % 7)
             assert_close(fast(x, gain), function(expected, x, gain))
     assert_close(found.values, expected.values)
+    assert_close(found.meter.values, expected.meter.values)
     assert_close([*found.last], [*expected.last])
     assert len(found.times) == len(expected.times)
     if way == "compile":

@@ -23,6 +23,7 @@ from typing import Any
 
 from torch._dynamo.bytecode_transformation import Instruction, cleaned_instructions
 
+from hostjit import _C
 from hostjit.bytecode.flow import CodeFlow
 
 __all__ = ["is_plain_python"]
@@ -45,6 +46,8 @@ _OTHER_CALLS = frozenset({"CALL_FUNCTION_EX", "BEFORE_WITH", "IMPORT_NAME", "CAL
 _OPERATORS = ("BINARY", "COMPARE", "CONTAINS", "UNARY", "FOR_ITER")
 # A function or a comprehension, no coroutine; a generator only within another function.
 _SIMPLE, _GENERATOR = 0x0F | 0x10 | 0x20 | 0x40 | 0x1000000, 0x20
+# The parameter of what Dynamo resumes for the rest of functions that were called; see there.
+_RESUMED = "__nested_resume_fns"
 # Code that is called by code that is called by code.
 _DEEPEST = 3
 
@@ -78,9 +81,15 @@ def _is_plain(
         return False
     instructions = cleaned_instructions(code)
     flow = CodeFlow(instructions, code)
-    for index in flow.depths:
+    resumed = given.get(_RESUMED)
+    for index in sorted(flow.depths):
         name = instructions[index].opname
-        if name in _OTHER_CALLS:
+        if name == "CALL_FUNCTION_EX" and resumed:
+            # The code begins with what Dynamo resumes in a function that it has called.
+            if not all(_is_known(function, depth) for function in resumed):
+                return False
+            resumed = None
+        elif name in _OTHER_CALLS:
             return False
         if name in _CALLS and not _calls_python(instructions, flow, index, namespace, given, depth):
             return False
@@ -132,7 +141,9 @@ def _named(name: str, namespace: Mapping[str, Any]) -> Any:
 
 
 def _is_known(called: Any, depth: int) -> bool:
-    """Tell whether something that code calls by its name is no more than Python."""
+    """Tell whether something that code calls by its name is no more than Python, or compiled."""
+    if isinstance(called, _C.CompiledFunction):
+        return True
     if isinstance(called, types.MethodType) and isinstance(called.__func__, types.FunctionType):
         function = called.__func__
         given = dict(zip(function.__code__.co_varnames, (called.__self__,), strict=False))

@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import weakref
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from typing import TYPE_CHECKING, Any
 
 import torch._dynamo
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from hostjit.compiling.arrays import ArrayCalls
     from hostjit.compiling.parts import Parts
 
-__all__ = ["Compilation"]
+__all__ = ["Compilation", "FollowListsError"]
 
 # What Dynamo can stop at, and go on behind.
 BREAKS = (CaptureFailure.GRAPH_BREAK, CaptureFailure.DATA_DEPENDENT)
@@ -62,6 +63,19 @@ class _BeginsWithNumpyError(Exception):
 
 class _PlainPythonError(Exception):
     """Raised where calls are left to Python."""
+
+
+class FollowListsError(Exception):
+    """Raised once, where a call may have nothing to compile behind a look at a list."""
+
+
+@contextlib.contextmanager
+def _followed_lists(parts: Parts) -> Iterator[None]:
+    parts.follows_lists = True
+    try:
+        yield
+    finally:
+        parts.follows_lists = False
 
 
 class _MoreFieldsError(Exception):
@@ -298,6 +312,14 @@ class Compilation(PartsAndRecordings):
             captured = capture(self.target, args, kwargs, opened, parts, check)
         except _PlainPythonError:
             return route_any_call(self._as_python_code())
+        except FollowListsError:
+            assert parts is not None
+            with _followed_lists(parts), contextlib.suppress(CaptureError):
+                try:
+                    capture(self.target, args, kwargs, opened, parts, check)
+                except _PlainPythonError:
+                    return route_any_call(self._as_python_code())
+            return self._compile_once(opened, args, kwargs)
         except _BeginsWithNumpyError as error:
             return self._run_as_python(error.broke, args, kwargs)
         except CaptureError as error:

@@ -24,10 +24,12 @@ from hostjit.bytecode.uses import followed_reads
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.dynamo.call import DynamoCapture
+from hostjit.capturing.dynamo.growing_lengths import LENGTH
+from hostjit.capturing.dynamo.growing_lists import LOOK
 from hostjit.capturing.errors import CaptureError, CaptureFailure, name_before_breaks
 from hostjit.capturing.instances import is_value
 from hostjit.compiling.calls import tensors_share_memory
-from hostjit.compiling.compilation import Compilation
+from hostjit.compiling.compilation import Compilation, FollowListsError
 from hostjit.compiling.frame_trial import Way
 from hostjit.compiling.frames import FrameHook
 from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
@@ -50,6 +52,7 @@ class Parts:
     Attributes:
         in_use: there was a call that Dynamo could not follow whole.
         unrolls_loops: loops are unrolled, however long.
+        follows_lists: nothing is stopped at because a list differs by call.
         record_loops_alone: parts behind which Dynamo goes on are not recorded, for the whole was,
             in vain: each part would find that out anew, after several calls.
     """
@@ -58,7 +61,7 @@ class Parts:
         """`is_whole`: the target is what the user has compiled, not a part of that."""
         self._is_whole = is_whole
         self.in_use = False
-        self.unrolls_loops = False
+        self.unrolls_loops = self.follows_lists = False
         self.record_loops_alone = False
         self._target = target
         self._whole = whole
@@ -267,6 +270,7 @@ class PartCompilation(Compilation):
         self._parts = Parts(function, whole)
         self._parts.in_use = True
         self._parts.record_loops_alone = records_loops_alone
+        self._asks_behind_lists = True
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
         """Leave NumPy's values to Python."""
@@ -281,8 +285,17 @@ class PartCompilation(Compilation):
     def _is_left_to_python(self, args: tuple[Any, ...], traced: DynamoCapture) -> bool:
         """Leave what only keeps books to Python, which does not compare what it reads."""
         function: Any = self.target
-        operators = traced.broke is None
-        return not traced.computes() and is_plain_python(function, args, operators=operators)
+        if traced.computes():
+            return False
+        broke, asks = traced.broke, self._asks_behind_lists
+        if broke is None or is_plain_python(function, args, operators=False):
+            return is_plain_python(function, args, operators=True)
+        # It has stopped for what it would compare of a list: nothing of what is left to Python.
+        if asks and broke.what.startswith((LENGTH, LOOK)):
+            self._asks_behind_lists = False
+            if is_plain_python(function, args, operators=True):
+                raise FollowListsError
+        return False
 
     def _as_python_code(self) -> Callable[..., Any]:
         """Return what does the same in Python, by the name that the code has for the user."""

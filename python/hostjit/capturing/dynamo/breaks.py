@@ -53,10 +53,12 @@ class Continuation(Protocol):
     Attributes:
         in_use: calls run in parts, this one or that of which it is a part.
         unrolls_loops: loops are unrolled, however long.
+        follows_lists: nothing is stopped at because a list differs by call.
     """
 
     in_use: bool
     unrolls_loops: bool
+    follows_lists: bool
 
     def resume(self, function: types.FunctionType) -> Callable[..., Any]:
         """Return what to call instead of a function that goes on behind a break."""

@@ -299,7 +299,7 @@ def _run_dynamo(
     namespace = entry.__globals__
     settings = {k: v for k, v in _SETTINGS.items() if hasattr(torch._dynamo.config, k)}
     modes_in_place: Any = contextlib.nullcontext()
-    varies = None if then is None else then.varies_in_length
+    varies = None if then is None or then.follows_lists else then.varies_in_length
     with contextlib.ExitStack() as stack:
         stack.enter_context(torch._dynamo.config.patch(settings | guard_settings))
         stack.enter_context(lean_dynamo())
@@ -336,7 +336,8 @@ def _run_dynamo(
                 stack.enter_context(stopping_at_long_loops())
             stack.enter_context(stopping_at_many_numbers())
             stack.enter_context(stopping_at_python_methods())
-            stack.enter_context(stopping_at_lengths(then.varies_in_length))
+            if varies is not None:
+                stack.enter_context(stopping_at_lengths(varies))
         stack.enter_context(stopping_at_steps(then.step_of if then else None))
         breaks = stack.enter_context(stopping_at_breaks()) if resumable() else Breaks()
         changes = stack.enter_context(recording(lambda: breaks.error is not None))

@@ -21,8 +21,10 @@ from torch._dynamo.variables.lazy import LazyVariableTracker
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["Varies", "is_one_graph", "stopping_at_lengths", "varies_in_frame"]
+__all__ = ["LENGTH", "Varies", "is_one_graph", "stopping_at_lengths", "varies_in_frame"]
 
+LENGTH = "length of a container that grows"
+"""How a stop at one is called."""
 # varies(translator, name, length): whether a container, by Dynamo's name, had another length when
 # the code was traced before.
 Varies = Callable[[Any, str, int], bool]
@@ -59,7 +61,7 @@ def stopping_at_lengths(varies: Varies) -> Iterator[None]:
             if type(container) in _CONTAINERS and not is_known:
                 if varies(tx, name, len(container)) and not is_one_graph(tx):
                     unimplemented(
-                        gb_type="length of a container that grows",
+                        gb_type=LENGTH,
                         context=name,
                         explanation="The container had another length before.",
                         hints=[],

@@ -41,6 +41,7 @@ from hostjit.capturing.unread import is_item
 from hostjit.replacements import replaced_attribute
 
 __all__ = [
+    "LOOK",
     "adding_to_lists",
     "following_growth",
     "following_growth_in_frames",
@@ -52,6 +53,8 @@ _ADDING: dict[type, frozenset[str]] = {
     list: frozenset({"append", "extend"}),
     collections.deque: frozenset({"append", "extend", "appendleft", "extendleft"}),
 }
+LOOK = "list that code adds to and looks at"
+"""How a stop at such a look is called."""
 _POLYFILLS = os.path.dirname(os.path.abspath(polyfills.__file__)) + os.sep
 # Of CPython's binary operators, `+=`.
 _INPLACE_ADD = 13
@@ -192,7 +195,7 @@ def following_growth(varies: Varies | None = None, *, of_arguments: bool = False
             may_stop = varies is not None and not is_one_graph(tx)
             if may_stop and (differs or _has_many_numbers(value)):
                 unimplemented(
-                    gb_type="list that code adds to and looks at",
+                    gb_type=LOOK,
                     context=name,
                     explanation="There were other items in it before.",
                     hints=[],
