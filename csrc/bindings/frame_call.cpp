@@ -68,11 +68,34 @@ PyObject* call_with_frames(const FrameCall* self, PyObject* const* args, size_t 
   return recorded ? result.release() : nullptr;
 }
 
+PyTypeObject* frame_call_type = nullptr;
+
+void become_other(FrameCall* self, const FrameCall* other) {
+  Py_XSETREF(self->run, Py_NewRef(other->run));
+  Py_XSETREF(self->target, Py_NewRef(other->target));
+  Py_XSETREF(self->callback, Py_NewRef(other->callback));
+  Py_XSETREF(self->record, Py_NewRef(other->record));
+  Py_CLEAR(self->instead);
+}
+
+// Calls `instead`, which may have `settled` on a FrameCall then.
+PyObject* call_instead(FrameCall* self, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
+  const PyRef instead = PyRef::share(self->instead);
+  PyRef result = PyRef::steal(PyObject_Vectorcall(instead.get(), args, nargsf, kwnames));
+  const ErrorKept error;
+  const PyRef settled = PyRef::steal(PyObject_GetAttrString(instead.get(), "settled"));
+  if (!settled) PyErr_Clear();
+  if (settled && Py_IS_TYPE(settled.get(), frame_call_type) && self->instead == instead.get()) {
+    become_other(self, as_frame_call(settled.get()));
+  }
+  return result.release();
+}
+
 PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
-  const FrameCall* self = as_frame_call(object);
+  FrameCall* self = as_frame_call(object);
   if (self->instead != nullptr) {
-    const PyRef instead = PyRef::share(self->instead);
-    return PyObject_Vectorcall(instead.get(), args, nargsf, kwnames);
+    const PyRef kept = PyRef::share(object);
+    return call_instead(self, args, nargsf, kwnames);
   }
   const int eagerly = runs_eagerly();
   if (eagerly < 0) return nullptr;
@@ -136,18 +159,13 @@ void deallocate(PyObject* object) {
   Py_DECREF(type);
 }
 
-PyTypeObject* frame_call_type = nullptr;
-
 // become(other)
 PyObject* become(PyObject* object, PyObject* other) {
   if (!Py_IS_TYPE(other, frame_call_type)) {
     PyErr_Format(PyExc_TypeError, "become() takes a FrameCall, got %s", Py_TYPE(other)->tp_name);
     return nullptr;
   }
-  FrameCall* self = as_frame_call(object);
-  Py_XSETREF(self->run, Py_NewRef(as_frame_call(other)->run));
-  Py_XSETREF(self->callback, Py_NewRef(as_frame_call(other)->callback));
-  Py_CLEAR(self->instead);
+  become_other(as_frame_call(object), as_frame_call(other));
   Py_RETURN_NONE;
 }
 

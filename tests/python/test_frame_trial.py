@@ -161,8 +161,10 @@ def test_calls_go_on_as_the_trial_says(
     assert all(trial.way is expected for trial in decided)
     for hook in hooks:
         if hook._trial in decided:
-            assert hook.route.instead is None
-            assert hook.route.run is hook._calls[expected].run
+            assert hook.settled is hook._calls[expected]
+    (route,) = {specialization.describe()["route"] for specialization in fast.specializations}
+    assert route.instead is None
+    assert (route.callback is None) is eager_is_faster
 
 
 @pytest.mark.filterwarnings("ignore:hostjit")
@@ -205,6 +207,20 @@ def test_calls_of_frames() -> None:
         assert call(1) == ("target", (1,), {})
     call.instead = target
     assert call(2) == ("target", (2,), {})
+    assert call.instead is target
+
+    class Settles:
+        settled: Any = None
+
+        def __call__(self, *args: Any) -> Any:
+            self.settled = _C.FrameCall(target, target, None, record)
+            return "once", args
+
+    call.instead = Settles()
+    assert call(2) == ("once", (2,))
+    assert call.instead is None
+    assert call(2) == ("target", (2,), {})
+    call.instead = target
     call.become(_C.FrameCall(target, target, None, record))
     assert call.instead is None
     assert call(3) == ("target", (3,), {})

@@ -74,7 +74,7 @@ class FrameHook:
     take longer than eager mode does, they are left.
 
     Attributes:
-        route: what is to be called; once it is known which way is the fastest, it takes that.
+        settled: the way that is the fastest, once that is known.
     """
 
     def __init__(
@@ -93,8 +93,23 @@ class FrameHook:
         }
         self._target = target
         self._trial = FrameTrial(ways)
-        self.route = _C.FrameCall(run, target, callback, whole.record)
-        self.route.instead = self
+        self.settled: _C.FrameCall | None = None
+
+    @classmethod
+    def route(
+        cls,
+        run: Callable[..., Any],
+        target: Callable[..., Any],
+        whole: Whole,
+        ways: Sequence[Way],
+    ) -> _C.FrameCall:
+        """Return what calls one of these until it is known which way is the fastest, and then that.
+
+        It takes what the class does.
+        """
+        found = _C.FrameCall(target, target, None, whole.record)
+        found.instead = cls(run, target, whole, ways)
+        return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if forward_ad._current_level >= 0 or _innermost_hooks(True) is not None:
@@ -109,7 +124,7 @@ class FrameHook:
             is_new = _num_compiled() != compiled
             trial.note(seconds, way, compiled=is_new, with_gradients=_needs_gradients(result))
         if trial.is_over:
-            self.route.become(self._calls[trial.way])
+            self.settled = self._calls[trial.way]
         return result
 
 

@@ -111,7 +111,7 @@ class Parts:
             ways = [Way.FRAMES, Way.EAGER]
         else:
             ways = [*Way] if self._is_whole else [Way.FRAMES, Way.PARTS]
-        return FrameHook(run, self._target, self._whole, ways).route
+        return FrameHook.route(run, self._target, self._whole, ways)
 
     def by_frames(self) -> _C.Specialization:
         """Leave all further calls to Dynamo, which guards them frame by frame."""
