@@ -22,6 +22,7 @@ from hostjit.capturing.dynamo.corrections import corrected_for_backend
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
+from hostjit.capturing.signal_errors import raise_of_handler
 
 __all__ = ["FRAMES_LEFT", "convert_corrected"]
 
@@ -69,6 +70,7 @@ def convert_corrected(
                 given = (frame, cache_entry, hooks, frame_state)
                 return convert_in_passes(convert, _options_of, self, *given, **options)
         except _ERRORS as error:
+            raise_of_handler(error)
             if is_whole:
                 raise
             frame_state[_COUNT] = frame_state.get(_COUNT, 0) + 1

@@ -29,6 +29,7 @@ from hostjit.capturing.numbers.graph_sizes import (
     used_symbols,
 )
 from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS, OpenNumber, bound_int
+from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.capturing.traced_graph import placeholder_values
 
 __all__ = ["OpenGraph", "compile_open_graph"]
@@ -199,6 +200,7 @@ class OpenGraphCompilation(GraphCompilation):
                         numbers=self._open_numbers(args),
                     )
             except Exception as error:
+                raise_of_handler(error)
                 self._note_static(in_one_line(error))
             self._refused = True
         return super()._compile(args, kwargs)

@@ -37,6 +37,7 @@ from hostjit.capturing.functional.hidden_writes import (
 from hostjit.capturing.gradients.gradient_composites import composites_with_gradients
 from hostjit.capturing.gradients.joint import partition
 from hostjit.capturing.inference_mode import find_modes
+from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.replacements import replaced_attribute
 
@@ -92,6 +93,7 @@ def compile_with_backward(
     except TorchDynamoException:
         raise  # Dynamo is to look at the function again
     except Exception as error:
+        raise_of_handler(error)
         if not options.fallback:
             raise
         warnings.warn(f"hostjit: '{name}' runs eagerly: {error!r}", stacklevel=2)

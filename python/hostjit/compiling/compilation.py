@@ -24,6 +24,7 @@ from hostjit.capturing.errors import (
     in_one_line,
 )
 from hostjit.capturing.gradients.backward import SavedTensor, Tangent
+from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.dynamic_shapes import DynamicShapes, Refusal
@@ -271,6 +272,7 @@ class Compilation(PartsAndRecordings):
             except _MoreFieldsError:
                 continue
             except Exception as error:
+                raise_of_handler(error)
                 # Whatever went wrong: a program for less may do, or raise what the user should see.
                 refusal = self.shapes.refuse(opened, self.target, args, kwargs, error)
                 if refusal is None:

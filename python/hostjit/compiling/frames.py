@@ -40,6 +40,7 @@ from hostjit.capturing.quiet_log import (
     without_log_of_failures,
     without_warnings_of_dynamo,
 )
+from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.compiling.bytecode_call import CheckedCall
 from hostjit.compiling.frame_trial import FrameTrial, Way
@@ -185,6 +186,7 @@ class _Callback:
                     frame, cache_entry, frame_state
                 )
         except Exception as error:
+            raise_of_handler(error)
             _log.info("%s runs eagerly", frame.f_code, exc_info=error)
             return ConvertFrameReturn()
         if found.guarded_code is not None:

@@ -17,6 +17,7 @@ from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.compile_lock import compile_lock, is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure, in_one_line
 from hostjit.capturing.instances import name_of
+from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.compiling.calls import (
     arguments_fit,
     has_nested_tensor,
@@ -147,6 +148,7 @@ class Specializer(Inspection):
         try:
             return self._compile(args, kwargs)
         except CaptureError as error:
+            raise_of_handler(error)
             return self._fall_back(error, args, kwargs)
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
