@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hostjit.collection_pause import collection_paused
+from hostjit.deferred_signals import signals_deferred
 
 __all__ = ["import_compiler", "when_dynamo_is_imported", "without_dynamo"]
 
@@ -25,7 +26,7 @@ def import_compiler() -> None:
     Functions that were loaded from files run without; what is not needed is not waited for.
     """
     if _COMPILER[-1] not in sys.modules:
-        with collection_paused(lasting=True):
+        with signals_deferred(), collection_paused(lasting=True):
             for name in _COMPILER:
                 importlib.import_module(name)
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.deferred_signals import signals_deferred
 from hostjit.lowering import lower
 
 COMPILERS: dict[str, Callable[[Any], Any]] = {
@@ -34,6 +35,21 @@ def _handled() -> Iterator[None]:
     before = signal.signal(signal.SIGUSR1, handle)
     yield
     signal.signal(signal.SIGUSR1, before)
+
+
+def test_imports_are_not_interrupted() -> None:
+    reached = []
+
+    def interrupted() -> None:
+        with signals_deferred():
+            signal.raise_signal(signal.SIGUSR1)
+            reached.append("the end")
+
+    with pytest.raises(TimeIsUpError):
+        interrupted()
+    assert reached == ["the end"]
+    with pytest.raises(TimeIsUpError):
+        signal.raise_signal(signal.SIGUSR1)
 
 
 def whole(x: Tensor) -> Tensor:

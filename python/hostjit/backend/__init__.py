@@ -17,6 +17,8 @@ from torch._dynamo import convert_frame
 from torch._dynamo.backends import registry
 from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 
+from hostjit.dynamo_import import import_compiler
+
 __all__ = ["NAME", "backend_of", "compile_graph", "convert_as_dynamo", "converting", "register"]
 
 NAME = "hostjit"
@@ -86,6 +88,7 @@ def _convert_corrected(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
     if getattr(given, "compiler_fn", given) is not compile_graph:
         convert = converting.get() or convert_as_dynamo
         return convert(self, frame, *args, **kwargs)
+    import_compiler()
     from hostjit.backend.frames import convert_corrected
 
     return convert_corrected(convert_as_dynamo, self, frame, *args, **kwargs)

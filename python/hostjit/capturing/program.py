@@ -32,6 +32,7 @@ from hostjit.capturing.results.outputs import (
     rebuild_output,
     with_rebound,
 )
+from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.capturing.tensors import TensorFacts
 
 if TYPE_CHECKING:
@@ -136,6 +137,7 @@ class BytecodeRoute:
             try:
                 return function(*args, **kwargs)
             except Exception as error:
+                raise_of_handler(error)
                 raise CannotRebuildError(f"what only its own code can make ({error})") from error
 
         structures = [place.read_holder() for place in self._structures]

@@ -19,12 +19,15 @@ def raise_of_handler(error: BaseException) -> None:
     codes = {*_codes_of_handlers()}
     seen: set[int] = set()
     found: BaseException | None = error
+    raised: BaseException | None = None
     while codes and found is not None and id(found) not in seen:
         seen.add(id(found))
         frames = [frame for frame, _ in traceback.walk_tb(found.__traceback__)]
         if frames and frames[-1].f_code in codes:
-            raise found
+            raised = found  # or what it was raised for: others are given its traceback
         found = found.__cause__ or found.__context__
+    if raised is not None:
+        raise raised
 
 
 def _codes_of_handlers() -> Iterator[types.CodeType]:

@@ -22,6 +22,7 @@ from hostjit.capturing.arguments import (
 from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.compile_lock import is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.compiling.calls import (
     arguments_fit,
     holds_itself,
@@ -364,6 +365,7 @@ class Recordings(Specializer):
         except CaptureError as error:
             return self._refuse(error, args, kwargs), result
         except Exception as error:
+            raise_of_handler(error)
             failure = CaptureError(CaptureFailure.INTERNAL, f"recording it raised {error!r}")
             failure.__cause__ = error
             return self._refuse(failure, args, kwargs), result

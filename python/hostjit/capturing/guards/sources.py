@@ -29,6 +29,7 @@ from hostjit.capturing.guards.watch_list import WatchList
 from hostjit.capturing.instances import HEAP_TYPE, instance_dict, is_namedtuple_type
 from hostjit.capturing.module_fields import MODULE_STATE
 from hostjit.capturing.numbers.open_numbers import NumberPlace
+from hostjit.capturing.signal_errors import raise_of_handler
 
 __all__ = ["SourceWalker", "UnresolvedError"]
 
@@ -268,6 +269,7 @@ class SourceWalker(ReadWatcher):
         try:
             return eval(source._name_template.format("___base"), names)
         except Exception as error:
+            raise_of_handler(error)
             raise UnresolvedError(source.name) from error
 
     def _item(self, source: Any, base: Any, covered: bool) -> Any:

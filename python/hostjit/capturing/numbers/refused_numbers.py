@@ -19,6 +19,7 @@ from hostjit.capturing.dynamic_dims import refusal
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.numbers.float_bounds import assume_defined
 from hostjit.capturing.numbers.open_numbers import OpenNumber
+from hostjit.capturing.signal_errors import raise_of_handler
 
 __all__ = ["check_numbers", "refuse_numbers"]
 
@@ -50,6 +51,7 @@ def refuse_numbers(
         try:
             func(*tree_map(_stand_in, args), **tree_map(_stand_in, kwargs))
         except Exception as error:
+            raise_of_handler(error)
             if any(text in str(error) for text in _ABOUT_NUMBERS):
                 raise CaptureError(
                     CaptureFailure.USER_EXCEPTION,
