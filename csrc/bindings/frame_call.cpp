@@ -99,7 +99,10 @@ PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject*
   }
   const int eagerly = runs_eagerly();
   if (eagerly < 0) return nullptr;
-  if (eagerly != 0) return PyObject_Vectorcall(self->target, args, nargsf, kwnames);
+  if (eagerly != 0) {
+    const PyRef target = PyRef::share(self->target);
+    return PyObject_Vectorcall(target.get(), args, nargsf, kwnames);
+  }
   return call_with_frames(self, args, nargsf, kwnames);
 }
 
