@@ -132,6 +132,15 @@ def test_what_is_plain(function: Any) -> None:
     assert is_plain_python(function, (Meter(),), operators=True) is (function in PLAIN)
 
 
+@pytest.mark.parametrize("run", [torch.Generator().manual_seed, torch.ones(2).sum, torch.sin, 3])
+def test_what_is_given_is_not_known(run: Any) -> None:
+    assert not is_plain_python(calls_what_it_is_given, (Meter(), run), operators=True)
+
+
+def test_a_method_of_a_list_that_is_given_is_known() -> None:
+    assert is_plain_python(calls_what_it_is_given, (Meter(), [].append), operators=True)
+
+
 def test_operators_may_be_of_tensors() -> None:
     assert not is_plain_python(calls_methods, (), operators=True)  # of whatever it is
     assert not is_plain_python(appends, (Meter(),), operators=False)

@@ -11,6 +11,7 @@ import builtins
 import collections
 import dataclasses
 import dis
+import inspect
 import json
 import logging
 import math
@@ -124,9 +125,9 @@ def _calls_python(
     if owner.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
         holder = _named(owner.argval, namespace)
         if isinstance(holder, (types.ModuleType, type)):
-            return _is_known(getattr(holder, str(found.argval), None), depth)
+            return _is_known(inspect.getattr_static(holder, str(found.argval), None), depth)
     if owner.opname.startswith("LOAD_FAST") and owner.argval in given:
-        method = getattr(type(given[owner.argval]), str(found.argval), None)
+        method = inspect.getattr_static(type(given[owner.argval]), str(found.argval), None)
         if isinstance(method, types.FunctionType):
             return _is_known(types.MethodType(method, given[owner.argval]), depth)
     return found.argval in _METHODS
@@ -155,7 +156,7 @@ def _is_known(called: Any, depth: int) -> bool:
         return known or _is_plain(called.__code__, called.__globals__, {}, depth + 1)
     if isinstance(called, types.BuiltinFunctionType):
         modules = {module.__name__ for module in _MODULES}
-        return called not in _REFUSED and called.__module__.lstrip("_") in modules
+        return called not in _REFUSED and str(called.__module__).lstrip("_") in modules
     if not isinstance(called, type):
         return False
     if issubclass(called, BaseException) or called.__module__ in ("builtins", "collections"):
