@@ -23,6 +23,7 @@ from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
 from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph
+from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.functional.graph_writes import (
     refuse_overlapping_writes,
     refuse_views_at_any_size,
@@ -43,6 +44,8 @@ from hostjit.replacements import replaced_attribute
 
 __all__ = ["compile_with_backward"]
 
+# An attribute of errors that a program raised before anything was written.
+_RAISED_EARLY = "hostjit_raised_early"
 _SHARED = "two inputs share memory that the call changes; clone one of them"
 
 
@@ -61,7 +64,6 @@ def compile_with_backward(
         warnings.warn(f"hostjit: '{name}' runs eagerly: {_SHARED}", stacklevel=2)
         return eager_graph(module)
     eager_gradients = EagerGradients(module, name)
-    forwards: list[Any] = []
 
     def split_joint(
         joint: torch.fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **arguments: Any
@@ -70,9 +72,9 @@ def compile_with_backward(
         return partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **arguments)
 
     split = aot_autograd(
-        fw_compiler=functools.partial(_compile_boxed, f"{name}_forward", options, forwards),
-        bw_compiler=functools.partial(_compile_boxed, f"{name}_backward", options, []),
-        inference_compiler=functools.partial(_compile_boxed, name, options, forwards),
+        fw_compiler=functools.partial(_compile_boxed, f"{name}_forward", options),
+        bw_compiler=functools.partial(_compile_boxed, f"{name}_backward", options),
+        inference_compiler=functools.partial(_compile_boxed, name, options),
         partition_fn=split_joint,
         keep_inference_input_mutations=True,
     )
@@ -102,23 +104,17 @@ def compile_with_backward(
         compiled = _leaving_grad_mode(compiled, not torch.is_grad_enabled())
     if written.empty():
         return compiled
-    return _of_what_is_written(compiled, written, module, name, forwards)
+    return _of_what_is_written(compiled, written, module, name)
 
 
 def _of_what_is_written(
-    compiled: Callable[..., Any],
-    written: _C.MutatedInputs,
-    module: torch.fx.GraphModule,
-    name: str,
-    forwards: Sequence[Any],
+    compiled: Callable[..., Any], written: _C.MutatedInputs, module: torch.fx.GraphModule, name: str
 ) -> Callable[..., Any]:
     """Return what runs a graph eagerly where what it writes would be otherwise than in eager mode.
 
     That is where another input has elements of one that is written: AOTAutograd compiles for the
     memory of the first call, and Dynamo guards nothing of it. And where an operator raises: what
     comes before is written at the end, so that eager mode can still write it, and raise.
-
-    `forwards`: what is compiled of it.
     """
     eager = eager_graph(module)
     said = False
@@ -128,8 +124,9 @@ def _of_what_is_written(
         if not written.are_reached_twice(inputs):
             try:
                 return compiled(*inputs)
-            except Exception:
-                if not _all_write_last(forwards):
+            except Exception as error:
+                raise_of_handler(error)
+                if not getattr(error, _RAISED_EARLY, False):
                     raise
             return eager(*inputs)
         if not said:
@@ -140,9 +137,9 @@ def _of_what_is_written(
     return call
 
 
-def _all_write_last(compiled: Sequence[Any]) -> bool:
-    """Tell whether nothing has happened yet where any of the programs raises."""
-    programs = [found.program for each in compiled for found in each.specializations]
+def _all_write_last(compiled: Any) -> bool:
+    """Tell whether nothing has happened yet where any of its programs raises."""
+    programs = [specialization.program for specialization in compiled.specializations]
     return bool(programs) and all(each and each.writes_inputs_last for each in programs)
 
 
@@ -185,13 +182,9 @@ def _is_of_users(target: Any) -> bool:
 
 
 def _compile_boxed(
-    name: str,
-    options: Options,
-    made: list[Any],
-    module: torch.fx.GraphModule,
-    inputs: Sequence[Any],
+    name: str, options: Options, module: torch.fx.GraphModule, inputs: Sequence[Any]
 ) -> Callable[[list[Any]], Sequence[Any]]:
-    """AOTAutograd calls with one list, which it gives up. What is compiled is put into `made`.
+    """AOTAutograd calls with one list, which it gives up.
 
     A backward pass is the last to hold what was saved for it: memory that it has used is free for
     what it still makes.
@@ -200,10 +193,15 @@ def _compile_boxed(
     compiled = compile_open_graph(module, name, options, donates=True) or compile_graph(
         module, name, options, donates=True
     )
-    made.append(compiled)
 
     def call(inputs: list[Any]) -> Sequence[Any]:
-        results: Sequence[Any] = compiled.call_boxed(inputs)
+        try:
+            results: Sequence[Any] = compiled.call_boxed(inputs)
+        except Exception as error:
+            # Not what hostjit itself has to say.
+            if not isinstance(error, (CaptureError, _C.Error)) and _all_write_last(compiled):
+                setattr(error, _RAISED_EARLY, True)
+            raise
         return results
 
     call._boxed_call = True  # type: ignore[attr-defined]

@@ -45,9 +45,8 @@ _CALLS = {"PRECALL" if "PRECALL" in dis.opmap else "CALL": 2, "CALL_KW": 3}
 """How many values a call takes besides what it passes."""
 _OTHER_CALLS = frozenset({"CALL_FUNCTION_EX", "BEFORE_WITH", "IMPORT_NAME", "CALL_INTRINSIC_2"})
 _OPERATORS = ("BINARY", "COMPARE", "CONTAINS", "UNARY", "FOR_ITER")
-# A function or a comprehension, no coroutine; a generator only within another function.
-_SIMPLE, _GENERATOR = 0x0F | 0x10 | 0x20 | 0x40 | 0x1000000, 0x20
-# The parameter of what Dynamo resumes for the rest of functions that were called; see there.
+_COROUTINE = inspect.CO_COROUTINE | inspect.CO_ITERABLE_COROUTINE | inspect.CO_ASYNC_GENERATOR
+# A parameter of code that Dynamo resumes: what goes on in functions that it has called.
 _RESUMED = "__nested_resume_fns"
 # Code that is called by code that is called by code.
 _DEEPEST = 3
@@ -63,7 +62,7 @@ def is_plain_python(function: types.FunctionType, args: Sequence[Any], *, operat
             numbers, few of the others will be of tensors.
     """
     code = function.__code__
-    if code.co_flags & _GENERATOR or not (operators or _has_no_operators(code)):
+    if code.co_flags & inspect.CO_GENERATOR or not (operators or _has_no_operators(code)):
         return False
     return _is_plain(code, function.__globals__, dict(zip(code.co_varnames, args, strict=False)))
 
@@ -75,7 +74,7 @@ def _has_no_operators(code: types.CodeType) -> bool:
 def _is_plain(
     code: types.CodeType, namespace: Mapping[str, Any], given: Mapping[str, Any], depth: int = 0
 ) -> bool:
-    if code.co_flags & ~_SIMPLE or depth > _DEEPEST:
+    if code.co_flags & _COROUTINE or depth > _DEEPEST:
         return False
     inside = [constant for constant in code.co_consts if isinstance(constant, types.CodeType)]
     if not all(_is_plain(each, namespace, {}, depth + 1) for each in inside):
