@@ -63,7 +63,12 @@ def convert_corrected(
         return ConvertFrameReturn()
     hooks_guarded = torch._dynamo.config.patch(skip_nnmodule_hook_guards=False)
     is_whole = self._one_graph or self._box.error_on_graph_break
-    steps = contextlib.nullcontext() if is_whole else stopping_at_steps(step_of)
+
+    def find_step(optimizer: torch.optim.Optimizer) -> Callable[..., Any] | None:
+        own = _options_of(self) or Options()
+        return step_of(optimizer, runtime=own.runtime)
+
+    steps = contextlib.nullcontext() if is_whole else stopping_at_steps(find_step)
     with corrected_for_backend(), without_warnings_of_dynamo(), hooks_guarded, steps:
         try:
             with without_log_of_failures():

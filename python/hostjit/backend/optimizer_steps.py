@@ -19,8 +19,6 @@ from hostjit import _C
 
 __all__ = ["step_of"]
 
-_STEP = "hostjit_step"
-
 
 def _kept_by(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     """Where an optimizer has its step: whoever drops the one drops the other.
@@ -34,27 +32,31 @@ def _kept_by(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 class _Step:
     """Calls the compiled step of an optimizer, which the code that calls this keeps no longer."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, optimizer: torch.optim.Optimizer, name: str) -> None:
         self._optimizer = weakref.ref(optimizer)
+        self._name = name
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         optimizer = self._optimizer()
         assert optimizer is not None, "Dynamo guards it"
-        return _kept_by(optimizer)[_STEP](*args, **kwargs)
+        return _kept_by(optimizer)[self._name](*args, **kwargs)
 
 
 skip_code(_Step.__call__.__code__)
 
 
-def step_of(optimizer: torch.optim.Optimizer) -> Callable[..., Any] | None:
-    """Return what to call in place of `optimizer.step`; None leaves it."""
+def step_of(optimizer: torch.optim.Optimizer, *, runtime: str | None) -> Callable[..., Any] | None:
+    """Return what to call in place of `optimizer.step`; None leaves it.
+
+    `runtime`: as of `hostjit.compile`.
+    """
     from hostjit.optimizers import RULES, OptimizerCompilation
 
     if type(optimizer) not in RULES:
         return None
-    kept = _kept_by(optimizer)
-    if _STEP not in kept:
-        compilation = OptimizerCompilation.as_called(optimizer, None)
+    kept, name = _kept_by(optimizer), f"hostjit_step_{runtime}"
+    if name not in kept:
+        compilation = OptimizerCompilation.as_called(optimizer, runtime)
         run = torch._dynamo.disable(compilation.target)
-        kept[_STEP] = _C.CompiledFunction(run, compilation)
-    return _Step(optimizer)
+        kept[name] = _C.CompiledFunction(run, compilation)
+    return _Step(optimizer, name)

@@ -75,7 +75,8 @@ def test_one_program_for_all_rates(kind: str, dtype: torch.dtype) -> None:
     assert_close(state["state"], expected_state["state"])
 
 
-def test_rates_that_the_code_sets() -> None:
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_rates_that_the_code_sets(runtime: str) -> None:
     eager, trainer = (Trainer(OPTIMIZERS["adamw"], model) for model in models())
 
     def train(each: Trainer, x: Tensor, y: Tensor) -> Any:
@@ -83,12 +84,13 @@ def test_rates_that_the_code_sets() -> None:
             group["lr"] *= 0.9
         return each.step(x, y)
 
-    fast = torch.compile(train, backend="hostjit")
+    fast = torch.compile(train, backend="hostjit", options={"runtime": runtime})
     for _ in range(6):
         x, y = torch.randn(3, 4), torch.randn(3, 2)
         assert_close(fast(trainer, x, y), train(eager, x, y))
     assert trainer.optimizer.param_groups[0]["lr"] == eager.optimizer.param_groups[0]["lr"]
     assert trainer.optimizer.param_groups[0]["capturable"] is False
+    assert [*vars(trainer.optimizer._optimizer_step_pre_hooks)] == [f"hostjit_step_{runtime}"]
 
 
 def test_closures_hooks_and_classes_of_users() -> None:
