@@ -93,15 +93,15 @@ PyObject* call_instead(FrameCall* self, PyObject* const* args, size_t nargsf, Py
 
 PyObject* call(PyObject* object, PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   FrameCall* self = as_frame_call(object);
-  if (self->instead != nullptr) {
-    const PyRef kept = PyRef::share(object);
-    return call_instead(self, args, nargsf, kwnames);
-  }
   const int eagerly = runs_eagerly();
   if (eagerly < 0) return nullptr;
   if (eagerly != 0) {
     const PyRef target = PyRef::share(self->target);
     return PyObject_Vectorcall(target.get(), args, nargsf, kwnames);
+  }
+  if (self->instead != nullptr) {
+    const PyRef kept = PyRef::share(object);
+    return call_instead(self, args, nargsf, kwnames);
   }
   return call_with_frames(self, args, nargsf, kwnames);
 }

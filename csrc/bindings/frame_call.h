@@ -15,8 +15,8 @@ namespace hostjit {
 // where frames may not be compiled: at a level of forward derivatives, and under hooks on saved
 // tensors, since `torch.utils.checkpoint` runs a function twice, and wants as many tensors saved
 // both times, whatever was compiled in between. After a call in which frames were compiled it calls
-// `record`. As long as `instead` is set, that is called, and nothing else is done, but that it
-// becomes what is found in its attribute `settled` then.
+// `record`. As long as `instead` is set, that is called in the place of `run`, and nothing else is
+// done, but that this becomes what is found in its attribute `settled` then.
 //
 //   become(other)          has it do from now on what another one does
 //   note_compiled_frame()  counts a frame that Dynamo has compiled in this thread

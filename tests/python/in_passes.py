@@ -16,8 +16,8 @@ import hostjit
 from hostjit import _C
 from hostjit.bytecode.loops import PassVariables, with_compiled_passes
 from hostjit.bytecode.splits import function_of
-from hostjit.compiling.passes import PassOfIterator, compile_pass
-from hostjit.compiling.whole import Whole
+from hostjit.parts.passes import PassOfIterator, compile_pass
+from hostjit.parts.whole import Whole
 
 __all__ = ["Passes", "check", "compiled", "inputs"]
 
@@ -26,7 +26,7 @@ class Passes:
     """A function whose loop calls compiled passes."""
 
     def __init__(self, function: types.FunctionType, runtime: str = "jit") -> None:
-        from hostjit.backend.options import Options  # which Dynamo has to be imported ahead of
+        from hostjit.compiling.options import Options  # which Dynamo has to be imported ahead of
 
         self._made: list[Any] = []
 

@@ -13,8 +13,8 @@ from torch.testing import assert_close
 
 import hostjit
 from hostjit import _C
-from hostjit.compiling import frames
-from hostjit.compiling.frame_trial import FrameTrial, Way
+from hostjit.parts import frames
+from hostjit.parts.frame_trial import FrameTrial, Way
 
 NOWHERE = io.StringIO()
 

@@ -14,7 +14,7 @@ from torch.testing import assert_close
 
 import hostjit
 from hostjit.capturing.dynamo import long_loops
-from hostjit.compiling.parts import Parts
+from hostjit.parts.parts import Parts
 
 pytestmark = pytest.mark.filterwarnings("ignore:hostjit")
 

@@ -55,7 +55,7 @@ def test_numbers_behind_a_break_are_open(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(self: object) -> None:
         raise AssertionError("left to Dynamo")
 
-    monkeypatch.setattr("hostjit.compiling.parts.Parts.by_frames", fail)
+    monkeypatch.setattr("hostjit.parts.parts.Parts.by_frames", fail)
     fast = hostjit.compile(function)
     for gradients in (False, True):
         for _ in range(5):

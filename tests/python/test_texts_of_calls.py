@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import hostjit
-from hostjit.compiling.frame_trial import FrameTrial
+from hostjit.parts.frame_trial import FrameTrial
 
 COMPILERS: dict[str, Callable[[Any], Any]] = {
     "compile": hostjit.compile,

@@ -19,7 +19,6 @@ from hostjit.backend.graph_compilation import MadeOfOutputs, compile_graph, flat
 from hostjit.backend.lean_dynamo import leave_out_measurements
 from hostjit.backend.list_inputs import has_lists, over_flat_inputs
 from hostjit.backend.open_graph import compile_open_graph
-from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph, find_setter, say_setter
 from hostjit.capturing.control_flow.carried_ints import carry_ints_in_tensors
 from hostjit.capturing.control_flow.choices_of_sizes import take_branches_of_sizes
@@ -45,6 +44,7 @@ from hostjit.capturing.numbers.steps import Steps, sizes_of
 from hostjit.capturing.results.shared_results import ReturnedBases, share_memory, shared_results
 from hostjit.capturing.streams import STREAMS_ARE_EAGER, find_stream_use
 from hostjit.capturing.traced_graph import placeholder_values, storage_of
+from hostjit.compiling.options import Options
 
 __all__ = ["compile_dynamo_graph"]
 

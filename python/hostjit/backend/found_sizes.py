@@ -14,8 +14,8 @@ import torch
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
-from hostjit.backend.options import Options
 from hostjit.capturing.traced_graph import placeholder_values
+from hostjit.compiling.options import Options
 
 __all__ = ["compile_in_parts", "finds_sizes"]
 

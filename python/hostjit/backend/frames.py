@@ -17,12 +17,13 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from hostjit.backend import backend_of
 from hostjit.backend.loop_frames import CALLED_AS_COMPILED, convert_in_passes
 from hostjit.backend.optimizer_steps import step_of
-from hostjit.backend.options import READ_BY_DYNAMO, Options, read_options
+from hostjit.backend.options import READ_BY_DYNAMO, read_options
 from hostjit.capturing.dynamo.corrections import corrected_for_backend
 from hostjit.capturing.dynamo.optimizer_steps import stopping_at_steps
 from hostjit.capturing.dynamo.torch_function_frames import overrides_operators
 from hostjit.capturing.quiet_log import without_log_of_failures, without_warnings_of_dynamo
 from hostjit.capturing.signal_errors import raise_of_handler
+from hostjit.compiling.options import Options
 
 __all__ = ["FRAMES_LEFT", "convert_corrected"]
 

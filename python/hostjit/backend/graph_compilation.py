@@ -13,7 +13,6 @@ import torch._dynamo
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hostjit import _C
-from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph
 from hostjit.capturing.dynamic_dims import no_more_guards
 from hostjit.capturing.failures import translate_failure
@@ -30,6 +29,7 @@ from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.compiling.number_values import NumberValues
+from hostjit.compiling.options import Options
 from hostjit.compiling.output_descriptions import describe_output
 from hostjit.compiling.specialize import describe_inputs, row_guard
 from hostjit.compiling.specializer import Specializer

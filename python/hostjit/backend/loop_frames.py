@@ -22,10 +22,10 @@ from torch._guards import CompileId
 
 from hostjit import backend
 from hostjit.backend import convert_as_dynamo
-from hostjit.backend.options import Options
 from hostjit.bytecode.loops import with_compiled_passes
 from hostjit.capturing.dynamo.long_loops import stopping_at_long_loops
 from hostjit.capturing.failures import LongLoopError, is_library_file, translate_failure
+from hostjit.compiling.options import Options
 
 __all__ = ["CALLED_AS_COMPILED", "compiling_regions", "convert_in_passes"]
 
@@ -85,7 +85,7 @@ def _by_passes(
 
     It does what the code of the frame does, whatever its variables are: there is nothing to guard.
     """
-    from hostjit.compiling.loop_regions import compile_part_of_frame, compile_pass_of_frame
+    from hostjit.parts.loop_regions import compile_part_of_frame, compile_pass_of_frame
 
     code = frame.f_code
     lines = translate_failure(error).lines_in(code)

@@ -13,7 +13,6 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv, free_unbacked_symbol
 
 from hostjit import _C
 from hostjit.backend.graph_compilation import GraphCompilation, MadeOfOutputs
-from hostjit.backend.options import Options
 from hostjit.capturing.dynamic_dims import is_number, is_size_symbol, refusal, symbols_kept
 from hostjit.capturing.errors import CaptureError, in_one_line
 from hostjit.capturing.functional.number_inputs import with_numbers
@@ -31,6 +30,7 @@ from hostjit.capturing.numbers.graph_sizes import (
 from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS, OpenNumber, bound_int
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.capturing.traced_graph import placeholder_values
+from hostjit.compiling.options import Options
 
 __all__ = ["OpenGraph", "compile_open_graph"]
 

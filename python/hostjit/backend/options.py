@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hostjit import _C
-from hostjit.compiling.code_choices import CodeChoices
+from hostjit.compiling.options import Options
 
-__all__ = ["READ_BY_DYNAMO", "Options", "read_options"]
+__all__ = ["READ_BY_DYNAMO", "read_options"]
 
 # All the same here: CUDA graphs are an option of their own, and there is no tuning.
 MODES = ("default", "lite", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -18,22 +18,6 @@ READ_BY_DYNAMO = frozenset({"guard_filter_fn"})
 """Options that Dynamo reads before the backend is called."""
 _OF_CODE = ("graphs", "streams", "kernels")
 _RUNTIMES = (None, "jit", "evaluator")
-
-
-@dataclasses.dataclass(frozen=True)
-class Options:
-    """The keywords of `hostjit.compile`, with the defaults that suit a backend."""
-
-    runtime: str | None = None
-    fallback: bool = True
-    reuse_outputs: bool = False
-    graphs: str | None = None
-    streams: int | None = None
-    kernels: str = "hostjit"
-
-    def choices(self) -> CodeChoices:
-        """Return those about code; raises hostjit.Error for what is none."""
-        return CodeChoices(self.graphs, self.streams, self.kernels)
 
 
 def read_options(mode: str | None = None, options: Mapping[str, Any] | None = None) -> Options:

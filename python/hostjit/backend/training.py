@@ -21,7 +21,6 @@ from hostjit.backend.eager_gradients import EagerGradients
 from hostjit.backend.float_operands import floats_as_tensors
 from hostjit.backend.graph_compilation import compile_graph
 from hostjit.backend.open_graph import compile_open_graph
-from hostjit.backend.options import Options
 from hostjit.capturing.contexts import eager_graph
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.functional.graph_writes import (
@@ -40,6 +39,7 @@ from hostjit.capturing.gradients.joint import partition
 from hostjit.capturing.inference_mode import find_modes
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.capturing.thread_state import thread_state_kept
+from hostjit.compiling.options import Options
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["compile_with_backward"]

@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from hostjit.capturing.dynamo.call import DynamoCapture
     from hostjit.capturing.opened import Opened
     from hostjit.capturing.program import CapturedProgram
-    from hostjit.compiling.arrays import ArrayCalls
-    from hostjit.compiling.parts import Parts
+    from hostjit.parts.arrays import ArrayCalls
+    from hostjit.parts.parts import Parts
 
 __all__ = ["Compilation", "FollowListsError"]
 
@@ -79,6 +79,10 @@ def _followed_lists(parts: Parts) -> Iterator[None]:
         parts.follows_lists = False
 
 
+def _compiled_reader(runtime: str | None, read: Callable[..., Any]) -> Callable[..., Any]:
+    return _C.CompiledFunction(read, Compilation(read, runtime, fallback=True))
+
+
 class _MoreFieldsError(Exception):
     """Raised where a program would read fields of arguments that calls do not compare."""
 
@@ -105,7 +109,7 @@ class Compilation(PartsAndRecordings):
     ) -> None:
         super().__init__(target, runtime, fallback, reuse_outputs, choices)
         self.shapes = shapes or DynamicShapes(None, None)
-        self.shapes.reads.runtime = runtime
+        self.shapes.reads.compiled = functools.partial(_compiled_reader, runtime)
         self._arrays: ArrayCalls | None = None
         self._as_python: Callable[..., Any] | None = None
         self._arrays_read: dict[str, int] = {}
@@ -209,7 +213,7 @@ class Compilation(PartsAndRecordings):
         self, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         """Leave calls with arrays to what compiles them over tensors, NumPy's numbers to eager."""
-        from hostjit.compiling.arrays import ArrayCalls, holds_numbers_alone
+        from hostjit.parts.arrays import ArrayCalls, holds_numbers_alone
 
         if not holds_numbers_alone(args, kwargs):
             self._arrays = ArrayCalls(self)
@@ -377,7 +381,7 @@ class Compilation(PartsAndRecordings):
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> _C.Specialization | None:
         """Remember that calls like this one run as Python, but for the modules that they call."""
-        from hostjit.compiling.arrays import as_python
+        from hostjit.parts.arrays import as_python
 
         if self._as_python is None:
             self._as_python = as_python(self)
@@ -440,10 +444,10 @@ class Compilation(PartsAndRecordings):
         self, captured: CapturedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Callable[..., Any]:
         """Compile a graph whose gradients need what AOTAutograd does around its graphs."""
-        from hostjit.backend.options import Options
         from hostjit.backend.training import compile_with_backward
         from hostjit.capturing.functional.fake_inputs import fake_inputs
         from hostjit.capturing.gradients.joint import tracing_context
+        from hostjit.compiling.options import Options
 
         options = Options(runtime=self.runtime, fallback=self.fallback, **self.choices.keywords())
         inputs = captured.input_values(args, kwargs)

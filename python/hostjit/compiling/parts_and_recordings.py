@@ -20,8 +20,8 @@ from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import Specializer, route_any_call
 
 if TYPE_CHECKING:
-    from hostjit.compiling.parts import Parts
-    from hostjit.compiling.whole import Whole
+    from hostjit.parts.parts import Parts
+    from hostjit.parts.whole import Whole
 
 __all__ = ["PartsAndRecordings"]
 
@@ -78,7 +78,7 @@ class PartsAndRecordings(Specializer):
         if not self._may_fall_back():
             return None
         if self._parts is None and self._has_parts:
-            from hostjit.compiling.parts import Parts
+            from hostjit.parts.parts import Parts
 
             self._parts = Parts(self.target, self._as_whole(), is_whole=not self._is_part)
             self._parts.record_loops_alone = not self._may_record
@@ -86,8 +86,8 @@ class PartsAndRecordings(Specializer):
 
     def _as_whole(self) -> Whole:
         """Return what the parts of the target know of it."""
-        from hostjit.backend.options import Options
-        from hostjit.compiling.whole import Whole
+        from hostjit.compiling.options import Options
+        from hostjit.parts.whole import Whole
 
         options = Options(runtime=self.runtime, **self.choices.keywords())
         # Nothing holds this one but the function, so that it goes away with it.

@@ -105,7 +105,7 @@ class WideAnswers:
         places = places_behind_wide(compilation.target, args, kwargs)
         if not places:
             return None
-        from hostjit.compiling.arrays import as_python
+        from hostjit.parts.arrays import as_python
 
         return route_any_call(
             WideCalls(

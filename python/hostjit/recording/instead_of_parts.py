@@ -16,9 +16,9 @@ from hostjit import _C
 from hostjit.bytecode.loops import lines_of_loops
 from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.capturing.arguments import object_leaves, tensor_leaves
-from hostjit.compiling.known_objects import is_made_by_callers
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
+from hostjit.parts.known_objects import is_made_by_callers
 from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.graph.recorder import Read
 from hostjit.recording.limits import Limits

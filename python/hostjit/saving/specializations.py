@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit import _C
-from hostjit.compiling.size_condition import SizeCondition
+from hostjit.capturing.guards.size_condition import SizeCondition
 from hostjit.saving.arguments import (
     ExampleCall,
     arguments_to_json,

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 import hostjit
-from hostjit.compiling.size_condition import SizeCondition
+from hostjit.capturing.guards.size_condition import SizeCondition
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 import hostjit
 from hostjit import _C
 from hostjit.backend.graph_compilation import compile_graph
-from hostjit.backend.options import Options
+from hostjit.compiling.options import Options
 
 saved: list[StorageWeakRef] = []
 alive_at_the_end: list[int] = []

@@ -12,7 +12,7 @@ from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.printers import PythonPrinter
 
 from hostjit.capturing.dynamic_dims import refusal
-from hostjit.compiling.size_condition import SizeCondition
+from hostjit.capturing.guards.size_condition import SizeCondition
 
 __all__ = ["assumptions", "size_guard"]
 

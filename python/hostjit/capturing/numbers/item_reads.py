@@ -60,14 +60,14 @@ class ItemReads:
         refused: such numbers are not left open any more.
         found: the last capture left some open.
         known: values that programs were made for, alone.
-        runtime: of what makes them; as of `hostjit.compile`.
+        compiled: compiles the function that makes the tensor of a number; by default leaves it.
     """
 
-    def __init__(self, runtime: str | None = None) -> None:
+    def __init__(self) -> None:
         self.refused = False
         self.found = False
         self.known: set[Any] = set()
-        self.runtime = runtime
+        self.compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = _as_it_is
 
     @property
     def are_open(self) -> bool:
@@ -92,11 +92,9 @@ class ItemRead:
 
     __name__ = "item"
 
-    def __init__(
-        self, leaves: Sequence[int], module: GraphModule | None, runtime: str | None
-    ) -> None:
+    def __init__(self, leaves: Sequence[int], compute: Callable[..., Any] | None) -> None:
         self.leaves = tuple(leaves)
-        self.compute = None if module is None else _compiled(module, runtime)
+        self.compute = compute
 
     def __call__(self, tensor: torch.Tensor) -> Any:
         return tensor.item()
@@ -125,7 +123,7 @@ def reading_items(
     owner = threading.get_ident()
 
     def number_of(tensor: Any, tx: Any) -> Any:
-        found = _read(tensor.as_proxy(), tx.output, leaves, reads.runtime)
+        found = _read(tensor.as_proxy(), tx.output, leaves, reads)
         if found is None:
             return None
         read, now = found
@@ -206,7 +204,7 @@ def check_kept_open(environment: Any, made: Mapping[Any, MadeOf], reads: ItemRea
 
 
 def _read(
-    proxy: Any, output: Any, leaves: Sequence[torch.Tensor], runtime: str | None
+    proxy: Any, output: Any, leaves: Sequence[torch.Tensor], reads: ItemReads
 ) -> tuple[ItemRead, float] | None:
     """Return how a number is read, and what it is in this call; None where it can't be."""
     value = proxy.node.meta.get("example_value")
@@ -226,7 +224,8 @@ def _read(
         now = (found[0] if module is None else running(module)(*found)).item()
     if type(now) not in (int, float) or not math.isfinite(now):
         return None
-    return ItemRead([positions[id(tensor)] for tensor in found], module, runtime), now
+    compute = None if module is None else reads.compiled(_without_gradients(module))
+    return ItemRead([positions[id(tensor)] for tensor in found], compute), now
 
 
 def _has_number(value: Any) -> bool:
@@ -311,13 +310,15 @@ def _module(nodes: Sequence[Node]) -> GraphModule:
     return GraphModule(torch.nn.Module(), graph)
 
 
-def _compiled(module: GraphModule, runtime: str | None) -> Callable[..., Any]:
-    from hostjit.compile import compile
-
+def _without_gradients(module: GraphModule) -> Callable[..., Any]:
     run = running(module)
 
     def read_number(*tensors: torch.Tensor) -> Any:
         with torch.no_grad():
             return run(*tensors)
 
-    return compile(read_number, runtime=runtime)
+    return read_number
+
+
+def _as_it_is(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function

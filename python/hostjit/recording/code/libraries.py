@@ -10,7 +10,7 @@ import types
 
 import torch
 
-import hostjit
+from hostjit import _C
 from hostjit.recording import numpy_types
 from hostjit.recording.triton import types as triton_types
 
@@ -26,7 +26,7 @@ __all__ = [
     "user_line",
 ]
 
-HOSTJIT = os.path.dirname(os.path.abspath(hostjit.__file__)) + os.sep
+HOSTJIT = os.path.dirname(os.path.abspath(_C.__file__)) + os.sep
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LAUNCHED = tuple(os.path.join(HOSTJIT, name) for name in ("launching", "optimizers"))
 _LIBRARIES = (TORCH, HOSTJIT, *numpy_types.FOLDERS, *triton_types.FOLDERS, "<frozen")

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 from hostjit import _C
-from hostjit.backend.options import Options
 from hostjit.bytecode.loops import PassVariables
-from hostjit.compiling.parts import PartCompilation
-from hostjit.compiling.passes import compile_pass
-from hostjit.compiling.whole import Whole
+from hostjit.compiling.options import Options
+from hostjit.parts.parts import PartCompilation
+from hostjit.parts.passes import compile_pass
+from hostjit.parts.whole import Whole
 
 __all__ = ["compile_part_of_frame", "compile_pass_of_frame"]
 

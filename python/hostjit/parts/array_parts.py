@@ -16,12 +16,12 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.compiling.array_arguments import MadeArrays, Place
-from hostjit.compiling.arrays import ArrayCompilation, check_arrays, makes_arrays
 from hostjit.compiling.compilation import Compilation
-from hostjit.compiling.parts import PartCompilation, Parts
 from hostjit.compiling.specializer import route_any_call
-from hostjit.compiling.whole import Whole
+from hostjit.parts.array_arguments import MadeArrays, Place
+from hostjit.parts.arrays import ArrayCompilation, check_arrays, makes_arrays
+from hostjit.parts.parts import PartCompilation, Parts
+from hostjit.parts.whole import Whole
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo.call import DynamoCapture

@@ -21,13 +21,11 @@ from torch import nn
 from torch._dynamo import trace_rules
 from torch._dynamo.eval_frame import skip_code
 from torch._dynamo.types import ConvertFrameReturn
-from torch.autograd import forward_ad
 from torch.utils import _pytree as pytree
 
 from hostjit import _C
 from hostjit.backend import compile_graph
 from hostjit.backend.loop_frames import compiling_regions
-from hostjit.backend.options import Options
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.call import guard_settings
 from hostjit.capturing.dynamo.corrections import corrected_alone
@@ -43,16 +41,16 @@ from hostjit.capturing.quiet_log import (
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.capturing.thread_state import thread_state_kept
 from hostjit.compiling.bytecode_call import CheckedCall
-from hostjit.compiling.frame_trial import FrameTrial, Way
+from hostjit.compiling.options import Options
 from hostjit.compiling.specializer import Specializer
-from hostjit.compiling.whole import Whole
+from hostjit.parts.frame_trial import FrameTrial, Way
+from hostjit.parts.whole import Whole
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["FrameHook"]
 
 _OPTIMIZERS = os.path.dirname(os.path.abspath(torch.optim.__file__)) + os.sep
 _NO_LIMIT = 1 << 30
-_innermost_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 # Modules of PyTorch's that are whole models, whose frames Dynamo leaves alone with the library's.
 _CODE_OF_MODELS = frozenset(
     kind.forward.__code__
@@ -86,35 +84,26 @@ class FrameHook:
         ways: Sequence[Way],
     ) -> None:
         """`run` does what the target does; `ways`: as of FrameTrial."""
-        callback = _callback(whole.options)
-        self._calls = {
-            Way.FRAMES: _C.FrameCall(run, target, callback, whole.record),
-            Way.PARTS: _C.FrameCall(run, target, None, whole.record),
-            Way.EAGER: _C.FrameCall(target, target, None, whole.record),
-        }
         self._target = target
+        self._record = whole.record
+        self._calls = {
+            Way.FRAMES: _C.FrameCall(run, target, _callback(whole.options), whole.record),
+            Way.PARTS: _C.FrameCall(run, target, None, whole.record),
+            Way.EAGER: self._eagerly(),
+        }
         self._trial = FrameTrial(ways)
         self.settled: _C.FrameCall | None = None
 
-    @classmethod
-    def route(
-        cls,
-        run: Callable[..., Any],
-        target: Callable[..., Any],
-        whole: Whole,
-        ways: Sequence[Way],
-    ) -> _C.FrameCall:
-        """Return what calls one of these until it is known which way is the fastest, and then that.
+    def _eagerly(self) -> _C.FrameCall:
+        return _C.FrameCall(self._target, self._target, None, self._record)
 
-        It takes what the class does.
-        """
-        found = _C.FrameCall(target, target, None, whole.record)
-        found.instead = cls(run, target, whole, ways)
+    def route(self) -> _C.FrameCall:
+        """Return what calls this until it is known which way is the fastest, and then that."""
+        found = self._eagerly()
+        found.instead = self
         return found
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if forward_ad._current_level >= 0 or _innermost_hooks(True) is not None:
-            return self._target(*args, **kwargs)
         trial = self._trial
         way, compiled, begin = trial.way, _num_compiled(), time.perf_counter()
         result = self._calls[way](*args, **kwargs)

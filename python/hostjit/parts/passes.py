@@ -20,8 +20,8 @@ from hostjit.bytecode.places import with_places
 from hostjit.bytecode.splits import split_behind_gradients
 from hostjit.capturing.errors import CaptureError
 from hostjit.compiling.compilation import Compilation
-from hostjit.compiling.items_ahead import ITERATORS, items_ahead
-from hostjit.compiling.whole import Whole
+from hostjit.parts.items_ahead import ITERATORS, items_ahead
+from hostjit.parts.whole import Whole
 
 __all__ = ["PassCompilation", "compile_pass"]
 

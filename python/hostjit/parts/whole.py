@@ -6,8 +6,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from hostjit.backend.options import Options
 from hostjit.compiling.numbers_outside import NumbersOutside
+from hostjit.compiling.options import Options
 
 __all__ = ["Whole"]
 

@@ -17,10 +17,10 @@ import torch
 from hostjit import _C
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.compiling.array_arguments import GivenArrays, MadeArrays, Place
-from hostjit.compiling.called_modules import WithCompiledModules
 from hostjit.compiling.compilation import BREAKS, Compilation
 from hostjit.compiling.dynamic_shapes import DynamicShapes
+from hostjit.parts.array_arguments import GivenArrays, MadeArrays, Place
+from hostjit.parts.called_modules import WithCompiledModules
 
 if TYPE_CHECKING:
     from hostjit.capturing.dynamo.call import DynamoCapture
@@ -138,7 +138,7 @@ class ArrayCalls:
     def _go_on(self, error: CaptureError, *, in_containers: bool) -> None:
         """Run calls in parts from now on, if that can be."""
         if self._owner.fallback and error.failure in BREAKS and not in_containers:
-            from hostjit.compiling.array_parts import ArrayPartsCompilation
+            from hostjit.parts.array_parts import ArrayPartsCompilation
 
             self._parts = _compiled(ArrayPartsCompilation(self._owner))
         else:

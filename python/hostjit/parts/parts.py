@@ -30,14 +30,14 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure, name_before_b
 from hostjit.capturing.instances import is_value
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation, FollowListsError
-from hostjit.compiling.frame_trial import Way
-from hostjit.compiling.frames import FrameHook
-from hostjit.compiling.known_objects import KnownObjects, is_made_by_callers
-from hostjit.compiling.module_call import ModuleCall, has_plain_call
-from hostjit.compiling.passes import compile_pass
 from hostjit.compiling.specializer import route_any_call
-from hostjit.compiling.whole import Whole
 from hostjit.optimizers import RULES, OptimizerCompilation
+from hostjit.parts.frame_trial import Way
+from hostjit.parts.frames import FrameHook
+from hostjit.parts.known_objects import KnownObjects, is_made_by_callers
+from hostjit.parts.module_call import ModuleCall, has_plain_call
+from hostjit.parts.passes import compile_pass
+from hostjit.parts.whole import Whole
 
 __all__ = ["PartCompilation", "Parts"]
 
@@ -111,7 +111,7 @@ class Parts:
             ways = [Way.FRAMES, Way.EAGER]
         else:
             ways = [*Way] if self._is_whole else [Way.FRAMES, Way.PARTS]
-        return FrameHook.route(run, self._target, self._whole, ways)
+        return FrameHook(run, self._target, self._whole, ways).route()
 
     def by_frames(self) -> _C.Specialization:
         """Leave all further calls to Dynamo, which guards them frame by frame."""
@@ -278,7 +278,7 @@ class PartCompilation(Compilation):
             return super()._answer(args, kwargs)
         if split := self._wide.answer(self, args, kwargs):
             return split
-        from hostjit.compiling.arrays import as_python
+        from hostjit.parts.arrays import as_python
 
         return route_any_call(as_python(self))
 
