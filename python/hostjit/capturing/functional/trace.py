@@ -28,6 +28,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTens
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capturing.control_flow.operators import Region, trace_higher_order
+from hostjit.capturing.decompositions.draws_in_place import draws_in_order
 from hostjit.capturing.decompositions.dropout import dropout_as_eager
 from hostjit.capturing.decompositions.interpolation import interpolation_in_one
 from hostjit.capturing.decompositions.table import Decompositions
@@ -137,6 +138,7 @@ def trace_functional(
         eager_derivatives(),
         batch_norms_hide_writes(),
         dropout_as_eager(),
+        draws_in_order(),
         torch._C._AutoDispatchBelowAutograd(),
     ):
         traced = record(recipe, fakes, fake_mode)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from torch._inductor import config as inductor_config
 
+from hostjit.capturing.decompositions.draws_in_place import draws_in_order
 from hostjit.capturing.decompositions.dropout import dropout_as_eager
 from hostjit.capturing.decompositions.interpolation import interpolation_in_one
 from hostjit.capturing.functional.eager_derivatives import eager_derivatives
@@ -28,6 +29,7 @@ def composites_with_gradients() -> Iterator[None]:
     """
     with (
         dropout_as_eager(),
+        draws_in_order(),
         eager_derivatives(),
         interpolation_in_one(),
         composites_of_open_sizes(),
