@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 import torch
@@ -26,6 +26,7 @@ from hostjit.capturing.gradients.second import (
     second_derivatives,
     written_behind,
 )
+from hostjit.capturing.gradients.separate_parts import Parts, separate_parts
 from hostjit.capturing.tracing import is_random
 
 __all__ = ["EagerGradients"]
@@ -56,6 +57,8 @@ class EagerGradients:
         self._num_results = 0
         self._num_tangents = 0
         self._reached: list[frozenset[int]] = []  # by gradient: the tangents that it is made of
+        self._parts: Parts = ()
+        self._needed_for: list[frozenset[int]] = []  # by input: the same of where it is taken
 
     def note_joint(self, graph: torch.fx.Graph, num_results: int) -> None:
         """Look at the graph of both passes: results, and then the gradients of the inputs."""
@@ -75,6 +78,14 @@ class EagerGradients:
             if node.op == "placeholder" and partitioners._is_tangent(node):
                 found[node] = frozenset([self._num_tangents])
                 self._num_tangents += 1
+        inputs = [node for node in placeholders if not found[node]]
+        tangents = [node for node in placeholders if found[node]]
+        self._parts, _ = separate_parts(
+            graph,
+            {node: number for number, node in enumerate(tangents)},
+            {node: number for number, node in enumerate(inputs)},
+        )
+        self._needed_for = _needed_for(graph, inputs, found)
         gradients: Any = graph.output_node().args[0]
         self._reached = [
             found[gradient] if isinstance(gradient, torch.fx.Node) else frozenset()
@@ -99,6 +110,7 @@ class EagerGradients:
         again = self._again(kind.metadata, wanted, copied)
         name, reached, written = self._name, self._reached, self._written
         keeps_state = self._is_random and again is not None
+        parts, needed_for = self._parts if wanted else (), self._needed_for
         is_boxed = getattr(kind, "boxed_grads_call", False)
         kind.metadata.bw_donated_idxs = []  # no program of hostjit's writes what was saved
 
@@ -107,6 +119,7 @@ class EagerGradients:
             if copied and again is not None:
                 ctx.hostjit_inputs = [x.clone() if n in copied else x for n, x in enumerate(given)]
             ctx.hostjit_state = torch.get_rng_state() if keeps_state else None
+            ctx.hostjit_kept = None
             if wanted:
                 ctx.set_materialize_grads(False)
             return forward(ctx, *given)
@@ -123,21 +136,23 @@ class EagerGradients:
                 with torch.no_grad():
                     gradients = compute(ctx, tangents)
                 return _Underivable.apply(name, gradients, *inputs)  # type: ignore[no-untyped-call]
-            if not _keeps_graph():
+            gradients = compute(ctx, tangents)
+            if not _keeps_graph() and ctx.hostjit_kept is None:
                 ctx.hostjit_inputs = None
-            return compute(ctx, tangents)
+            return gradients
 
         def compute(ctx: Any, tangents: _Gradients) -> _Gradients:
             arrived = {n for n, index in enumerate(wanted) if tangents[index] is not None}
             all_given = len(arrived) == len(wanted)
             given = tangents if all_given else _with_zeros(tangents, wanted, ctx._input_metadata)
-            gradients: _Gradients = backward(ctx, given) if is_boxed else backward(ctx, *given)
+            saved = ctx if not parts else _with_saved(ctx, parts, needed_for, arrived)
+            gradients: _Gradients = backward(saved, given) if is_boxed else backward(saved, *given)
             if all_given or len(gradients) != len(reached):
                 return gradients
             pairs = zip(gradients, reached, strict=True)
             return tuple(None if made and not made & arrived else found for found, made in pairs)
 
-        for function in (keep_inputs, as_eager, compute, _is_batched):
+        for function in (keep_inputs, as_eager, compute, *_RUN_BY_AUTOGRAD):
             _skip(function.__code__)
         kind.forward = staticmethod(keep_inputs)
         kind.backward = staticmethod(as_eager)
@@ -172,6 +187,88 @@ class EagerGradients:
         return second_derivatives(self._module, wanted, self._written)
 
 
+class _Kept:
+    """What a backward pass of some results leaves for those of others.
+
+    Autograd frees what a node has saved behind its first pass; eager has nodes of their own for
+    results that it differentiates apart.
+
+    Attributes:
+        tensors: what was saved.
+        done: the parts whose passes have run.
+    """
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.tensors = tensors
+        self.done: set[int] = set()
+        self._versions = list(map(_version, tensors))
+
+    def check(
+        self,
+        parts: Set[int],
+        arrived: Set[int],
+        inputs: Sequence[Any],
+        needed_for: Sequence[Set[int]],
+    ) -> None:
+        """Raise what eager raises where a pass of these parts can't run."""
+        if not self.done.isdisjoint(parts):
+            raise RuntimeError(
+                "Trying to backward through the graph a second time (or directly access saved "
+                "tensors after they have already been freed). Saved intermediate values of the "
+                "graph are freed when you call .backward() or autograd.grad(). Specify "
+                "retain_graph=True if you need to backward through the graph a second time or if "
+                "you need to access saved tensors after calling backward."
+            )
+        for tensor, version in zip(self.tensors, self._versions, strict=True):
+            if _version(tensor) == version:
+                continue
+            needed = [
+                results
+                for given, results in zip(inputs, needed_for, strict=False)
+                if isinstance(given, torch.Tensor) and given.data_ptr() == tensor.data_ptr()
+            ]
+            if not needed or not arrived.isdisjoint(frozenset().union(*needed)):
+                raise RuntimeError(
+                    "one of the variables needed for gradient computation has been modified by an "
+                    f"inplace operation: [{tensor.type()} {list(tensor.shape)}] is at version "
+                    f"{tensor._version}; expected version {version} instead."
+                )
+
+
+class _WithSaved:
+    """A ctx whose saved tensors are others'."""
+
+    def __init__(self, ctx: Any, tensors: Sequence[torch.Tensor]) -> None:
+        self._ctx = ctx
+        self.saved_tensors = tensors
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ctx, name)
+
+    def maybe_clear_saved_tensors(self) -> None:
+        """Leave them: another pass may want them."""
+
+
+def _with_saved(ctx: Any, parts: Parts, needed_for: Sequence[Set[int]], arrived: Set[int]) -> Any:
+    """Return a ctx that has what was saved, for a pass of the results that have arrived."""
+    wanted = {n for n, part in enumerate(parts) if not arrived.isdisjoint(part)}
+    kept: _Kept | None = ctx.hostjit_kept
+    if kept is not None:
+        kept.check(wanted, arrived, ctx.hostjit_inputs, needed_for)
+    elif _keeps_graph() or len(wanted) == len(parts):
+        return ctx
+    else:
+        kept = _Kept(ctx.saved_tensors)
+    if not _keeps_graph():
+        kept.done |= wanted
+    ctx.hostjit_kept = kept if len(kept.done) < len(parts) else None
+    return _WithSaved(ctx, kept.tensors)
+
+
+def _version(tensor: torch.Tensor) -> int:
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def _is_batched(tangent: Any) -> bool:
     """Tell whether a gradient stands for many, which PyTorch's operators take."""
     if not isinstance(tangent, torch.Tensor):
@@ -179,6 +276,32 @@ def _is_batched(tangent: Any) -> bool:
     of_functions: Any = torch._C._functorch
     is_known = of_functions.is_batchedtensor(tangent)
     return bool(is_known or of_functions.is_legacy_batchedtensor(tangent))
+
+
+_RUN_BY_AUTOGRAD = (
+    *(_is_batched, _with_saved, _version),
+    *(_Kept.__init__, _Kept.check, _WithSaved.__init__, _WithSaved.__getattr__),
+)
+
+
+def _needed_for(
+    graph: torch.fx.Graph,
+    inputs: Sequence[torch.fx.Node],
+    made_of: Mapping[torch.fx.Node, frozenset[int]],
+) -> list[frozenset[int]]:
+    """Return for each input which gradients of results meet it, or a view of it."""
+    behind = {node: number for number, node in enumerate(inputs)}
+    found = [frozenset[int]() for _ in inputs]
+    for node in graph.nodes:
+        if node.op != "call_function":
+            continue
+        operands = [operand for operand in node.all_input_nodes if operand in behind]
+        schema = getattr(node.target, "_schema", None)
+        if operands and schema and any(x.alias_info is not None for x in schema.returns):
+            behind[node] = behind[operands[0]]
+        for operand in operands:
+            found[behind[operand]] |= made_of[node]
+    return found
 
 
 def _tangents(metadata: Any) -> list[int]:

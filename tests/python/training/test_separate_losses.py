@@ -41,11 +41,25 @@ def shared(model: Adversaries, z: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
 Losses = Callable[[Adversaries, Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
-def pair(losses: Losses, runtime: str) -> list[tuple[Adversaries, Any]]:
+def by_compile(function: Callable[..., Any], runtime: str) -> Any:
+    return hostjit.compile(function, runtime=runtime, fallback=False)
+
+
+def by_torch(function: Callable[..., Any], runtime: str) -> Any:
+    options = {"runtime": runtime, "fallback": False}
+    return torch.compile(function, backend="hostjit", fullgraph=True, options=options)
+
+
+both_ways = pytest.mark.parametrize("way", [by_compile, by_torch])
+
+
+def pair(
+    losses: Losses, runtime: str, way: Callable[..., Any] = by_compile
+) -> list[tuple[Adversaries, Any]]:
     torch.manual_seed(0)
     model = Adversaries()
     other = copy.deepcopy(model)
-    compiled = hostjit.compile(lambda z, x: losses(other, z, x), runtime=runtime, fallback=False)
+    compiled = way(lambda z, x: losses(other, z, x), runtime)
     return [(model, lambda z, x: losses(model, z, x)), (other, compiled)]
 
 
@@ -53,19 +67,22 @@ def gradients(model: nn.Module) -> list[Tensor | None]:
     return [parameter.grad for parameter in model.parameters()]
 
 
+@both_ways
 @pytest.mark.parametrize("runtime", ["jit", "evaluator"])
 @pytest.mark.parametrize("first", [0, 1])
 @pytest.mark.parametrize(
     ("losses", "changes"), [(made_and_judged, False), (made_and_judged, True), (two_losses, False)]
 )
-def test_one_after_the_other(losses: Losses, first: int, changes: bool, runtime: str) -> None:
+def test_one_after_the_other(
+    losses: Losses, first: int, changes: bool, runtime: str, way: Callable[..., Any]
+) -> None:
     """Between them, parameters may change that only the first depends on.
 
     Eager refuses that for `two_losses`, which depend on the same ones.
     """
     z, x = torch.randn(2, 3), torch.randn(2, 4)
     found = []
-    for model, call in pair(losses, runtime):
+    for model, call in pair(losses, runtime, way):
         seen = []
         for batch in (2, 1, 2):
             results = call(z[:batch], x[:batch])
@@ -82,9 +99,10 @@ def test_one_after_the_other(losses: Losses, first: int, changes: bool, runtime:
     torch.testing.assert_close(found[1], found[0])
 
 
+@both_ways
 @pytest.mark.parametrize("losses", [made_and_judged, two_losses, shared])
-def test_a_second_pass_is_an_error(losses: Losses) -> None:
-    for _, call in pair(losses, "jit"):
+def test_a_second_pass_is_an_error(losses: Losses, way: Callable[..., Any]) -> None:
+    for _, call in pair(losses, "jit", way):
         results = call(torch.randn(2, 3), torch.randn(2, 4))
         results[0].sum().backward()
         with pytest.raises(RuntimeError, match="backward through the graph a second time"):
@@ -98,9 +116,10 @@ def test_a_second_pass_is_an_error(losses: Losses) -> None:
             results[1].backward()
 
 
-def test_retained_graphs() -> None:
+@both_ways
+def test_retained_graphs(way: Callable[..., Any]) -> None:
     found = []
-    for model, call in pair(made_and_judged, "jit"):
+    for model, call in pair(made_and_judged, "jit", way):
         torch.manual_seed(1)
         made, judged = call(torch.randn(2, 3), torch.randn(2, 4))
         judged.backward(retain_graph=True)
@@ -111,8 +130,9 @@ def test_retained_graphs() -> None:
     torch.testing.assert_close(found[1], found[0])
 
 
-def test_a_write_of_what_is_needed_is_an_error() -> None:
-    for model, call in pair(made_and_judged, "jit"):
+@both_ways
+def test_a_write_of_what_is_needed_is_an_error(way: Callable[..., Any]) -> None:
+    for model, call in pair(made_and_judged, "jit", way):
         made, judged = call(torch.randn(2, 3), torch.randn(2, 4))
         judged.backward()
         with torch.no_grad():
@@ -171,3 +191,46 @@ def test_a_step_of_two_networks_in_parts() -> None:
         return results, dict(model.state_dict())
 
     torch.testing.assert_close(trained(hostjit.compile), trained(lambda step: step))
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("way", ["compile", "torch.compile"])
+def test_the_temperature_of_an_actor(way: str) -> None:
+    """Soft actor-critic: the losses of the temperature, the critic and the actor in one update.
+
+    What is read for a log comes between the losses and their passes, which then are parts.
+    """
+
+    def trained(compile: Callable[[Any], Any]) -> tuple[list[float], dict[str, Tensor]]:
+        torch.manual_seed(0)
+        model = Adversaries()
+        temperature = torch.zeros((), requires_grad=True)
+        groups = [[temperature], [*model.critic.parameters()], [*model.generator.parameters()]]
+        optimizers = [torch.optim.Adam(group, lr=0.01) for group in groups]
+        log: list[float] = []
+
+        def descend(loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+            log.append(loss.item())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+        @compile
+        def update(z: Tensor, x: Tensor) -> None:
+            made = model.generator(z).tanh()
+            likelihood = -made.square().sum(1)
+            weight = temperature.detach().exp()
+            descend(-(temperature * (likelihood + 2.0).detach()).mean(), optimizers[0])
+            descend((model.critic(x) - weight).square().mean(), optimizers[1])
+            descend((weight * likelihood - model.critic(made)[:, 0]).mean(), optimizers[2])
+
+        for n in range(12):
+            update(torch.randn(2 + n % 3, 3), torch.randn(2 + n % 3, 4))
+        return log, {**model.state_dict(), "temperature": temperature.detach()}
+
+    def compiled(function: Callable[..., Any]) -> Any:
+        if way == "compile":
+            return hostjit.compile(function)
+        return torch.compile(function, backend="hostjit")
+
+    torch.testing.assert_close(trained(compiled), trained(lambda step: step), rtol=1e-4, atol=1e-5)

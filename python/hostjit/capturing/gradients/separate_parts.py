@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-__all__ = ["separate_parts"]
+__all__ = ["Parts", "separate_parts"]
 
 Parts = tuple[tuple[int, ...], ...]
 
