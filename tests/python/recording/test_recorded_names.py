@@ -164,4 +164,73 @@ def test_a_literal_reaches_the_attributes_that_it_names() -> None:
     assert reaches_any((lambda x: x.format(x)).__code__)
     assert reaches_any((lambda x: (x, "{}".format(x), x.format)).__code__)  # noqa: UP032
     assert reaches_any((lambda x: format(x, "{}")).__code__)
-    assert reaches_any((lambda x: getattr(x, "a")).__code__)  # noqa: B009
+    assert not reaches_any((lambda x: getattr(x, "a")).__code__)  # noqa: B009
+    assert not reaches_any((lambda x, name: getattr(x, name)).__code__)
+    assert reaches_any((lambda x: map(getattr, x, "a")).__code__)
+
+
+class Named:
+    """Reaches attributes by names in variables, computed ones, and those of keywords."""
+
+    names = ("left", "right")
+
+    def __init__(self) -> None:
+        self.left, self.right, self.other, self.kind = 1.0, 2.0, 3.0, "right"
+
+    def by_loop(self, x: Tensor) -> Tensor:
+        for name in self.names:
+            if hasattr(self, name):
+                x = x * getattr(self, name)
+        return x
+
+    def by_default(self, x: Tensor) -> Tensor:
+        kind = self.kind
+        return x * getattr(self, kind, 0.5)
+
+    def by_global(self, x: Tensor) -> Tensor:
+        return x * getattr(self, KIND)
+
+    def by_constant(self, x: Tensor) -> Tensor:
+        return x * getattr(self, "right")  # noqa: B009
+
+    def by_text(self, x: Tensor) -> Tensor:
+        return x * getattr(self, f"ri{'ght'}")
+
+    def by_arguments(self, x: Tensor) -> Tensor:
+        given = (self, "right")
+        return x * getattr(*given)
+
+    def by_closure(self, x: Tensor) -> Tensor:
+        kind = self.kind
+        return x * (lambda: getattr(self, kind))()
+
+    def by_assigning(self, x: Tensor) -> Tensor:
+        for name in ("left", "right"):
+            setattr(self, name, 2.0)
+        return x * self.left * self.right
+
+
+KIND = "right"
+
+
+@pytest.mark.parametrize("method", [name for name in vars(Named) if name.startswith("by_")])
+def test_names_that_code_computes(method: str) -> None:
+    plain, recorded = Named(), Named()
+    fast = hostjit.capture(getattr(recorded, method))
+    for index in range(12):
+        value = float(index // 4)
+        plain.right = recorded.right = value
+        plain.other = recorded.other = float(index)
+        x = torch.full((2,), 1.0 + index)
+        torch.testing.assert_close(fast(x), getattr(plain, method)(x))
+        assert vars(recorded) == vars(plain)
+
+
+def test_what_no_name_of_the_code_reaches_may_be_anything() -> None:
+    recorded = Named()
+    fast = hostjit.capture(recorded.by_loop)
+    x = torch.ones(2)
+    for index in range(10):
+        recorded.other = float(index)
+        fast(x)
+    assert len(fast.specializations) == 1

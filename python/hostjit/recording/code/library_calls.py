@@ -29,8 +29,10 @@ from hostjit.recording.code.c_callables import reads_attributes
 from hostjit.recording.code.libraries import (
     acts_for_library,
     is_asked_by_user,
+    is_library,
     is_of_standard_library,
 )
+from hostjit.recording.code.names import ASKING, name_asked
 from hostjit.recording.reach.settings import AUTOCAST, WARN, WARNINGS
 
 if TYPE_CHECKING:
@@ -128,6 +130,8 @@ def note_c_call(state: State, frame: types.FrameType, function: Any) -> None:
         state.add_setting(WARNINGS)
     elif name in _OF_AUTOCAST:
         state.add_setting(AUTOCAST)
+    elif function in ASKING and not is_library(frame.f_code.co_filename):
+        state.add_asked_name(name_asked(frame))
     elif reads_attributes(function):
         file = frame.f_code.co_filename
         is_asked = is_of_standard_library(file) and file not in _KNOWN

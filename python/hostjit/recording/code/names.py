@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import dis
 import functools
 import itertools
 import os
 import re
 import types
+from typing import Any
 
 from hostjit.recording.code.group_reads import GROUPS, reads_numbers
 from hostjit.recording.code.libraries import (
@@ -17,10 +19,12 @@ from hostjit.recording.code.libraries import (
 )
 
 __all__ = [
-    "asks_by_variable",
+    "ASKING",
     "formats",
     "globals_of",
     "imports_of",
+    "name_asked",
+    "names_in_texts",
     "names_of",
     "patterns_of",
     "reaches_any",
@@ -40,12 +44,23 @@ _DYNAMIC = frozenset(
         *_FORMATTING,
     }
 )
+ASKING = (getattr, setattr, delattr, hasattr)
+"""What reaches an attribute whose name it is given."""
+_ASKED_BY = frozenset(function.__name__ for function in ASKING)
+_MOST_GIVEN = 3
 _OF_MODULES = os.path.join(TORCH, "nn") + os.sep
 
 
 @functools.cache
 def names_of(code: types.CodeType) -> frozenset[str]:
     """Return the names by which code may reach attributes."""
+    own = {code.co_name} if code.co_name[:2] == "__" else ()
+    return frozenset({*code.co_names, *names_in_texts(code), *own}) - {""}
+
+
+@functools.cache
+def names_in_texts(code: types.CodeType) -> frozenset[str]:
+    """Return the names that the texts of code have."""
     texts: set[str] = set()
     pending = list(code.co_consts)
     while pending:
@@ -56,41 +71,89 @@ def names_of(code: types.CodeType) -> frozenset[str]:
             dotted = constant if _DOTTED.fullmatch(constant) else ""
             fields = [constant] if _NESTED.search(constant) else _FIELD.findall(constant)
             texts.update(dotted.split("."), *map(_NAME.findall, fields))
-    own = {code.co_name} if code.co_name[:2] == "__" else ()
-    return frozenset({*code.co_names, *texts, *own}) - {""}
-
-
-@functools.cache
-def asks_by_variable(code: types.CodeType) -> bool:
-    """Tell whether code calls `hasattr` with a name that is no constant."""
-    if "hasattr" not in code.co_names:
-        return False
-    found = [*dis.get_instructions(code)]
-    asked = sum(x.opname in ("LOAD_GLOBAL", "LOAD_NAME") and x.argval == "hasattr" for x in found)
-    constant = sum(
-        name.opname == "LOAD_CONST" and call.opname in ("PRECALL", "CALL") and call.arg == 2
-        for name, call in itertools.pairwise(found)
-    )
-    return bool(asked > constant)
+    return frozenset(texts)
 
 
 @functools.cache
 def reaches_any(code: types.CodeType) -> bool:
     """Tell whether code may reach attributes whose names it does not have.
 
-    `"{0.name}".format(x)` has the name: that of a text which is no constant may be any.
+    `"{0.name}".format(x)` has the name: that of a text which is no constant may be any. What calls
+    of `getattr(x, name)` reach, `name_asked` tells when they are made.
     """
     names = _DYNAMIC.intersection(code.co_names)
-    if names - _FORMATTING or not names:
-        return bool(names) or asks_by_variable(code)
+    if not names:
+        return False
+    if names - _FORMATTING - _ASKED_BY:
+        return True
     found = [*dis.get_instructions(code)]
+    loaded = [x for x in found if x.argval in names and x.opname.startswith(("LOAD_", "STORE_"))]
+    called = sum(
+        x.opname == "LOAD_GLOBAL" and bool((x.arg or 0) & 1)
+        for x in loaded
+        if x.argval in _ASKED_BY
+    )
     texts = sum(
         text.opname == "LOAD_CONST" and x.opname in ("LOAD_METHOD", "LOAD_ATTR")
         for text, x in itertools.pairwise(found)
         if x.argval in _FORMATTING
     )
-    used = sum(x.argval in _FORMATTING for x in found if x.opname.startswith(("LOAD_", "STORE_")))
-    return texts != used or asks_by_variable(code)
+    return texts + called != len(loaded)
+
+
+def name_asked(frame: types.FrameType) -> str | None:
+    """Return the attribute that code asks for by one of `ASKING`, which it is about to call.
+
+    None where the name is computed there.
+    """
+    place = _place_of_name(frame.f_code, frame.f_lasti)
+    if place is None:
+        return None
+    variables = frame.f_globals if place.is_global else frame.f_locals
+    found = place.name if place.is_constant else variables.get(place.name)
+    return found if type(found) is str else None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """What code gives to a call: a constant, or what a variable has."""
+
+    name: Any
+    is_constant: bool = False
+    is_global: bool = False
+
+
+@functools.lru_cache(maxsize=4096)
+def _place_of_name(code: types.CodeType, offset: int) -> _Place | None:
+    """Where code that calls one of `ASKING` at an offset has the name."""
+    before = [x for x in dis.get_instructions(code) if x.offset <= offset]
+    while before and before[-1].opname in ("CACHE", "PRECALL"):
+        before.pop()
+    if not before or before.pop().opname != "CALL":
+        return None
+    while before and before[-1].opname in ("CACHE", "PRECALL"):
+        before.pop()
+    given: list[_Place] = []
+    for each in reversed(before[-_MOST_GIVEN:]):
+        place = _places_loaded(each)
+        if not place or each.is_jump_target:
+            break
+        given[:0] = place
+    call = next(x for x in dis.get_instructions(code) if x.offset >= offset and x.opname == "CALL")
+    behind = (call.arg or 0) - 2  # what is given behind the name
+    return given[-1 - behind] if 0 <= behind < len(given) else None
+
+
+def _places_loaded(instruction: dis.Instruction) -> list[_Place]:
+    """What an instruction puts on the stack, if it does nothing else."""
+    name, value = instruction.opname, instruction.argval
+    if name == "LOAD_CONST":
+        return [_Place(value, is_constant=True)]
+    if name == "LOAD_GLOBAL":
+        return [] if (instruction.arg or 0) & 1 else [_Place(value, is_global=True)]
+    if name in ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF"):
+        return [_Place(value)]
+    return [*map(_Place, value)] if name == "LOAD_FAST_LOAD_FAST" else []
 
 
 def sets_by_variable(code: types.CodeType) -> bool:

@@ -12,6 +12,7 @@ import torch
 
 from hostjit.capturing.instances import METHODS, is_a
 from hostjit.recording.code.c_callables import C_CALLABLES, reads_attributes
+from hostjit.recording.code.names import ASKING
 from hostjit.recording.code.repeatable import OF_GENERATORS, RANDOM_SOURCES, is_repeatable
 from hostjit.recording.reach.classes import AbstractClasses, Class, LibraryFunctions
 from hostjit.recording.reach.entries import Entry, Items
@@ -54,6 +55,7 @@ class Reached:
         self._names: set[str] = set()
         self._user_names: set[str] = set()
         self._held: set[str] = set()
+        self._asked: set[str] = set()  # for what no name in the code tells
         self._functions: list[tuple[str, str, Any]] = []
         self._everything = False
         self._pending: list[tuple[Any, str]] = []
@@ -68,6 +70,15 @@ class Reached:
                 self._user_names |= fresh
             self._extend_all(fresh)
             self._walk()
+
+    def add_asked_name(self, name: str | None) -> None:
+        """Look at what is reached by a name that code has computed; None: it may be any."""
+        if name is None:
+            self.add_everything()
+        else:
+            self._asked.add(name)
+            self._hold(frozenset({f".{name}"}))
+            self.add_names(frozenset({name}), of_user=True)
 
     def add_everything(self) -> None:
         """Look at all attributes from now on: code may reach any of them."""
@@ -158,7 +169,7 @@ class Reached:
         owner = getattr(function, "__self__", None)
         if owner is not None and not is_a(owner, types.ModuleType):
             self._push(owner, f"{path}.__self__")
-        if reads_attributes(function):
+        if reads_attributes(function) and function not in ASKING:
             self.add_everything()
         self.add_reader(function)
         if name is None or name in self._held:
@@ -167,7 +178,9 @@ class Reached:
             self._functions.append((name, path, function))
 
     def _hold_function(self, function: Any, path: str) -> None:
-        if function in WARN:
+        if function in ASKING:
+            self.add_everything()
+        elif function in WARN:
             self.add_setting(WARNINGS)
         elif not is_repeatable(function):
             self._obstacle = self._obstacle or f"it can reach {path}, which a replay cannot repeat"

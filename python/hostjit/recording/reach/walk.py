@@ -325,6 +325,7 @@ class Walk(Reached):
     def _add_names_of(self, getter: operator.attrgetter[Any] | operator.methodcaller) -> None:
         texts = [text for text in getter.__reduce__()[1] if isinstance(text, str)]
         names = {name for text in texts for name in text.split(".")}
+        self._asked |= names
         self._names |= names
         self._user_names |= names
         self._extend_all(names)
