@@ -332,6 +332,8 @@ class Recordings(Specializer):
         if run.gave_up() and not recorder.control:
             refusal = CaptureError(recorder.failure, run.problem())
             return self._refuse(refusal, args, kwargs), result
+        if self.pass_variables is None:  # of passes there may be any number in a call
+            run.follow_counters()
         varies = self._outside.note(run.numbers(), floats_only=self._limits.floats_only)
         if varies and _C.recompile_limit() is not None:
             return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result

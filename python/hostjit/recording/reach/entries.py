@@ -12,6 +12,8 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+import torch
+
 from hostjit import _C
 from hostjit.capturing.dynamo.installed_names import INSTALLED
 from hostjit.capturing.guards.watches import MISSING
@@ -202,6 +204,32 @@ class Items(Entry):
         value = self._expected[key]
         return () if value is MISSING else (value,)
 
+    @property
+    def is_of_module(self) -> bool:
+        """Whether it is a dict of globals."""
+        return self._owner_type is type(None)
+
+    def counted(self) -> Iterator[tuple[str, int]]:
+        """Yield the names of ints that are others now, and by how much.
+
+        None where code may look at all items, or where assigning one may be more than to store it.
+        """
+        owner = self._owner()
+        if self._keys is not None or not self._by_name or self.of_library:
+            return
+        if owner is not None and not _stores_attributes(type(owner)):
+            return
+        for key, was in self._expected.items():
+            now = dict.get(self._mapping, key)
+            if type(was) is int and type(now) is int and was != now and type(key) is str:
+                if owner is None or not hasattr(type(owner), key):
+                    yield key, now - was
+
+    def leave(self, key: str) -> dict[Any, Any]:
+        """Compare what is at a key no more; returns the dict."""
+        del self._expected[key]
+        return self._mapping
+
     def differs(self) -> bool:
         if not self._is_of_same_owner():
             return True
@@ -266,6 +294,16 @@ class Items(Entry):
         names = tuple(self._expected)
         values = tuple(dict.get(self._mapping, name, MISSING) for name in names)
         return [*watches, ("dict_items", self._mapping, owner, names, values, MISSING)]
+
+
+def _stores_attributes(kind: Any) -> bool:
+    """Tell whether attributes of objects of a class are read and assigned as Python does it.
+
+    So they are where a module has a number.
+    """
+    assigns = kind.__setattr__
+    is_plain = assigns is object.__setattr__ or assigns is torch.nn.Module.__setattr__
+    return is_plain and kind.__getattribute__ is object.__getattribute__
 
 
 def _type_watches(owner: Any) -> list[tuple[Any, ...]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import dataclasses
 import itertools
 import sys
 import types
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 
+from hostjit.bytecode.counting import only_counts
 from hostjit.capturing.guards.library import replaced_attribute_of_tensors
 from hostjit.capturing.guards.structures import compares_identities
 from hostjit.capturing.instances import (
@@ -37,6 +39,7 @@ from hostjit.recording.code.names import (
     formats,
     globals_of,
     imports_of,
+    names_in_texts,
     names_of,
     patterns_of,
     reaches_any,
@@ -53,7 +56,7 @@ from hostjit.recording.reach.entries import (
 from hostjit.recording.reach.settings import LOCALE
 from hostjit.recording.reach.walk import Walk
 
-__all__ = ["State"]
+__all__ = ["Counter", "State"]
 
 # Code that has one of these names reads variables of other code, or what no dict has.
 _UNWATCHED = frozenset(
@@ -69,6 +72,15 @@ _VALUES = (int, float, complex, str, bytes, tuple)
 _SMALL = range(-5, 257)
 # Code that has this name may reach any of its globals.
 _OF_GLOBALS = "globals"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Counter:
+    """An int of an object's dict, or of a module's, that each call adds an amount to."""
+
+    holder: dict[Any, Any]
+    name: str
+    amount: int
 
 
 class State(Walk):
@@ -230,6 +242,27 @@ class State(Walk):
     def holds(self) -> bool:
         """Tell whether all that is watched is as it was found."""
         return not any(entry.differs() for entry in self.entries())
+
+    def take_counters(self) -> list[Counter]:
+        """Return the counters that the call has moved, which are compared no more.
+
+        That is what all code that ran does nothing with but add constants.
+        """
+        if self._everything:
+            return []
+        found = []
+        for entry in self.entries():
+            if isinstance(entry, Items):
+                for name, amount in [*entry.counted()]:
+                    if self._only_counts(name, is_global=entry.is_of_module):
+                        found.append(Counter(entry.leave(name), name, amount))
+        return found
+
+    def _only_counts(self, name: str, *, is_global: bool) -> bool:
+        return name not in self._asked and all(
+            only_counts(code, name, is_global=is_global) and name not in names_in_texts(code)
+            for code in self._codes
+        )
 
     def changes_are_followed(self) -> bool:
         """Tell whether all that is not as it was found is outside of the arguments and followed.

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,7 @@ from hostjit.recording.programs.program import (
 from hostjit.recording.programs.pruning import prune
 from hostjit.recording.programs.results import Results
 from hostjit.recording.programs.ways import Way
-from hostjit.recording.reach.state import State
+from hostjit.recording.reach.state import Counter, State
 from hostjit.recording.replays.backward_pass import BackwardPass, unhooked_leaves
 from hostjit.recording.replays.checks import ReplayChecks, assign_gradients
 from hostjit.recording.replays.outside import TensorsOutside, touched_gradients
@@ -70,6 +71,31 @@ class Recording:
     pruned: int
 
 
+class _Counts:
+    """What moves counters, as `_C.Specialization` takes it.
+
+    Attributes:
+        numbers: the counters, as open numbers.
+        results: what they are behind the call.
+        stores: where that goes.
+    """
+
+    def __init__(self, counters: Sequence[Counter], first: int) -> None:
+        """`first`: the slot of the first of them."""
+        count = len(counters)
+        self.numbers: list[tuple[Any, ...]] = [
+            (int, None, None, counter.holder, counter.name) for counter in counters
+        ]
+        sources = [("open", first + index) for index in range(count)]
+        sources += [("object", counter.amount) for counter in counters]
+        steps = [(operator.add, [index, count + index]) for index in range(count)]
+        self.results: tuple[Any, ...] = (sources, steps) if counters else ()
+        self.stores = [
+            (counter.holder, counter.name, 2 * count + index)
+            for index, counter in enumerate(counters)
+        ]
+
+
 class Replay:
     """Answers calls like one that was recorded.
 
@@ -99,6 +125,7 @@ class Replay:
         leaves: Sequence[torch.Tensor],
         signature: Signature,
         opened: Opened,
+        counters: Sequence[Counter],
     ) -> None:
         self._owner = owner
         self._state = state
@@ -113,6 +140,8 @@ class Replay:
         self._ready = self._seconds = 0.0
         self._random = recorder.draws, recorder.used  # which the program has by number
         self._numbers = [(x.type, *_BOUNDS[x.type], x.position) for x in recorder.opened]
+        self._counts = _Counts(counters, len(self._numbers))
+        self._numbers += self._counts.numbers
 
     def note_cost(self, begin: float) -> None:
         """Note that the recording is ready, which was begun at a time of `time.perf_counter`."""
@@ -145,9 +174,8 @@ class Replay:
         result, *assigned = describe_output(program.output)[1]
         if assigned:
             result = ("call", assign_gradients, [result, *assigned])
-        if recorder.handled and (
-            program.mutated or assigned or is_random(program.graph_module.graph)
-        ):
+        changes = bool(program.mutated or assigned or is_random(program.graph_module.graph))
+        if recorder.handled and (changes or self._counts.stores):
             raise CaptureError(
                 CaptureFailure.UNSUPPORTED_PROGRAM,
                 f"it handles errors of {recorder.handled}, and has effects that no replay takes "
@@ -175,8 +203,13 @@ class Replay:
                 reads=self.checks.compiled_reads,
                 static_leaves=self._static.leaves,
                 aligned=self._aligned,
-                # A pass that is computed ahead may raise, and never run.
-                retries=bool(recorder.handled) or (program.is_repeated and not program.mutated),
+                results=self._counts.results,
+                stores=self._counts.stores,
+                # A pass that is computed ahead may raise, and never run. Eager counts up to where
+                # an operator raises.
+                retries=bool(recorder.handled)
+                or (program.is_repeated and not program.mutated)
+                or (bool(self._counts.stores) and not changes),
                 in_inference_mode=results.in_inference_mode,
                 by_fields=ByFields.of(*self._opened).described(),
             )
@@ -360,8 +393,11 @@ class Replay:
         if not self._places.has_same_anchors(self._leaves_of(args, kwargs)):
             return None
         self._inputs = self.checks.renewed(self._inputs)
-        numbers = self._numbers
-        return self._watches(), self._inputs, numbers, self._outside.all, ([], []), [], None
+        stores = self._counts.stores
+        return (
+            *(self._watches(), self._inputs, self._numbers, self._outside.all),
+            *(([], []), stores, None),
+        )
 
     def _read_guard(self, recorder: Recorder, reads: ReadGraph) -> ReadGuard:
         graph = reads.graph_module.graph

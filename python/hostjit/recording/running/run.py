@@ -30,7 +30,7 @@ from hostjit.recording.graph.read_numbers import hand_over_numbers, plain_result
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.needed_gradients import needs_gradients
 from hostjit.recording.programs.results import Results
-from hostjit.recording.reach.state import State
+from hostjit.recording.reach.state import Counter, State
 from hostjit.recording.replays.replay import Replay
 from hostjit.recording.running.compiled_regions import compiled_regions_run_eagerly
 from hostjit.recording.running.function_watcher import FunctionWatcher, unseen_watcher
@@ -75,6 +75,7 @@ class RecordedRun:
         self._state.add_arguments(args, kwargs, opened)
         self._state.add_target(owner.target)
         self.recorder = Recorder(leaves, self._state, owner.options.on_read)
+        self._counters: list[Counter] = []
         self.tuned = False
         self.changes_settings = False
 
@@ -137,6 +138,10 @@ class RecordedRun:
             if not (reads_groups(code) and is_library(code.co_filename))
         }
 
+    def follow_counters(self) -> None:
+        """Have replays move the counters that the call has moved, whatever they are then."""
+        self._counters = self._state.take_counters()
+
     def changed(self) -> str:
         """Say which Python state the call has changed; "" for none."""
         return self._state.change()
@@ -191,6 +196,7 @@ class RecordedRun:
             self._leaves,
             signature,
             self._opened,
+            self._counters,
         )
         with compile_lock:
             return replay, replay.build(self._args, self._kwargs)
