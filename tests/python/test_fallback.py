@@ -403,3 +403,33 @@ def test_values_of_numpy_are_left_to_eager_without_a_trace() -> None:
     for index in range(150):  # calls that nothing answers are asked about ever less often
         assert_close(fast(torch.full((3,), index)), torch.full((3,), 2 * index))
     assert [bool(made.program) for made in fast.specializations] == [True]
+
+
+def _has_package(name: str) -> bool:
+    """As libraries ask, in code that Dynamo traces: the error is not one of its own."""
+    import importlib.metadata
+
+    try:
+        importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+    return True
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_an_error_of_a_library_while_dynamo_traces_leaves_the_rest_to_parts() -> None:
+    def called(x: torch.Tensor) -> torch.Tensor:
+        return (x * 2).sin() + 1
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x = called(x)
+        if _has_package("a-package-that-nobody-has"):
+            x = x + 1
+        return called(x)
+
+    fast = hostjit.compile(function)
+    before = _C.num_compiled_frames()
+    for _ in range(3):
+        x = torch.randn(4)
+        assert_close(fast(x), function(x))
+    assert _C.num_compiled_frames() > before

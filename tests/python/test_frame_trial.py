@@ -98,6 +98,24 @@ def test_code_that_is_compiled_again_and_again_is_not_timed_for_ever() -> None:
     assert trial.way is Way.FRAMES
 
 
+@pytest.mark.parametrize("ways", [WAYS, [*Way]])
+@pytest.mark.parametrize("every", [1, 3])
+def test_code_that_takes_long_to_compile_again_and_again_runs_eagerly(
+    ways: list[Way], every: int
+) -> None:
+    trial = FrameTrial(ways)
+    ran = []
+    for number in range(150):
+        ran.append(trial.way)
+        if not trial.is_over:
+            compiles = trial.way is Way.FRAMES and number % every == 0
+            seconds = {Way.FRAMES: 0.5, Way.PARTS: 1.0, Way.EAGER: 0.9}[trial.way]
+            trial.note(100.0 if compiles else seconds, trial.way, compiled=compiles)
+    assert trial.is_over
+    assert trial.way is Way.EAGER
+    assert ran.index(Way.EAGER) <= 26 * every
+
+
 def test_calls_of_several_threads_are_counted_in_any_order() -> None:
     for all_by_frames in (False, True):
         trial = FrameTrial(WAYS)

@@ -34,6 +34,7 @@ class CaptureFailure(enum.Enum):
     USER_EXCEPTION = "user exception"
     OVERLAPPING_INPUTS = "overlapping inputs"
     UNSUPPORTED_PROGRAM = "unsupported program"
+    UNTRACED = "internal to Dynamo"
     INTERNAL = "internal"
 
 

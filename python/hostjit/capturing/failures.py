@@ -102,7 +102,7 @@ def _classify(error: Exception) -> tuple[CaptureFailure, str]:
         return CaptureFailure.GRAPH_BREAK, elsewhere
     if isinstance(error, exc.SkipFrame):
         return CaptureFailure.UNSUPPORTED_PROGRAM, "run this function eagerly"
-    return CaptureFailure.INTERNAL, "run this function eagerly"
+    return CaptureFailure.UNTRACED, elsewhere
 
 
 def _first_lines(error: Exception) -> str:

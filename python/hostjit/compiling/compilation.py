@@ -45,6 +45,9 @@ __all__ = ["Compilation", "FollowListsError"]
 
 # What Dynamo can stop at, and go on behind.
 BREAKS = (CaptureFailure.GRAPH_BREAK, CaptureFailure.DATA_DEPENDENT)
+# What Dynamo raises otherwise, an error of a library that the code calls say, it may not raise for
+# the functions below, each for itself.
+_IN_PARTS = (*BREAKS, CaptureFailure.UNTRACED)
 # What Dynamo stops at in parts of the call as well.
 _IN_NO_PARTS = (
     CaptureFailure.USER_EXCEPTION,
@@ -236,7 +239,7 @@ class Compilation(PartsAndRecordings):
                 recorded = self._record_instead(error, in_loop=True)
                 if recorded is not None:
                     return recorded
-            if error.failure in BREAKS:
+            if error.failure in _IN_PARTS:
                 self._say_parts(error)
                 return self._leave_to_dynamo(parts, error, args, kwargs)
         return super()._fall_back(error, args, kwargs)

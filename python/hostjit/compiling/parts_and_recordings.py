@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 __all__ = ["PartsAndRecordings"]
 
+# Where so many calls have compiled parts, others will.
+_MOST_COMPILING = 8
+
 
 class PartsAndRecordings(Specializer):
     """A specializer that may leave calls to parts of its target, or to recordings.
@@ -33,10 +36,12 @@ class PartsAndRecordings(Specializer):
         numbers_outside: what recordings found; the function's parts know it from the first call on.
         pass_variables: the function does what a pass of a loop with these does.
         records_parts: what Python does behind the last backward pass is not recorded.
+        records_more: recordings may differ more than those that were given up.
     """
 
     pass_variables: PassVariables | None = None
     records_parts = True
+    records_more = False
 
     # What may be saved compares all arguments.
     _is_part = False
@@ -59,6 +64,8 @@ class PartsAndRecordings(Specializer):
         self._records_all = False
         self._tries_passes = False
         self._passes_gave_up = False
+        self._calls_differ = False
+        self._compiling = 0
         self._before_recordings: list[_C.Specialization] = []
 
     def answers_anew(self) -> _C.CompiledFunction | None:
@@ -121,6 +128,9 @@ class PartsAndRecordings(Specializer):
         with compile_lock:
             self._tries_passes = False
             self._passes_gave_up = self._passes_gave_up or passes_gave_up
+            self._compiling += self._calls_differ
+            if self._compiling >= _MOST_COMPILING and not self.records_more:
+                self._may_record = self.records_more = True
             if not self._records_all and self._recordings() is not None:
                 compiled = self._function() if self._function is not None else None
                 assert compiled is not None
@@ -128,6 +138,14 @@ class PartsAndRecordings(Specializer):
                 self._before_recordings = [*compiled.specializations]
                 compiled.forget()
             return self._records_all
+
+    def note_calls_differ(self) -> None:
+        """Note that there might be a recording for each of many calls.
+
+        Parts are for any sizes and values. Where they are compiled again and again all the same,
+        calls are recorded once more.
+        """
+        self._calls_differ = True
 
     def give_up_recordings(self) -> None:
         """Answer calls as before there were recordings, of which there will be no more."""

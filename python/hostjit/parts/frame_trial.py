@@ -34,8 +34,11 @@ _TURNS = {
 _MARGIN = 1.1
 # Of results that need gradients: a backward pass is to come, which is faster compiled.
 _MARGIN_WITH_GRADIENTS = 1.5
-# Code that Dynamo compiles again and again is never settled: then other calls are timed.
+# Code that Dynamo compiles again and again is never settled: then calls are timed with that, a few
+# in each way, and what they take in all is compared.
 _MOST_CALLS = 96
+_MOST_COMPILING = 24
+_CALLS_OF_EACH = 4
 # After so many, calls run by frames.
 _LAST_CALL = 384
 
@@ -55,6 +58,8 @@ class FrameTrial:
         self._ways = ways
         self._turns = [ways[turn] for turn in _TURNS[len(ways)]]
         self._calls = 0
+        self._compiling = 0
+        self._never_settles = False
         self._settled = 0
         self._margin = _MARGIN
         self._forget()
@@ -82,12 +87,17 @@ class FrameTrial:
 
     def _note(self, seconds: float, way: Way, compiled: bool) -> None:
         self._calls += 1
-        never_settles = self._calls >= _MOST_CALLS
-        if compiled:
+        self._compiling += compiled
+        if self._never_settles:
+            self._times[way].append(seconds)
+        elif self._calls >= _MOST_CALLS or self._compiling >= _MOST_COMPILING:
+            self._never_settles = True
+            self._turns = self._turns[: _CALLS_OF_EACH * len(self._ways)]
+            self._forget()
+        elif compiled:
             self._settled = 0
-            if not never_settles:
-                self._forget()
-        elif self._settled < _SETTLED and not never_settles:
+            self._forget()
+        elif self._settled < _SETTLED:
             self._settled += 1
         else:
             self._times[way].append(seconds)
@@ -95,13 +105,23 @@ class FrameTrial:
         self.way = self._ways[0]
         if count >= len(self._turns) and all(self._times.values()):
             self.is_over = True
-            # Calls may be of several kinds: the shortest says as little as one that waited.
-            least = {way: min(times) for way, times in self._times.items()}
-            median = {way: statistics.median(times) for way, times in self._times.items()}
-            fastest = min(self._ways, key=median.__getitem__)
-            if all(times[self.way] > self._margin * times[fastest] for times in (least, median)):
-                self.way = fastest
+            self.way = self._fastest()
         elif self._calls >= _LAST_CALL:
             self.is_over = True
-        elif self._settled >= _SETTLED or never_settles:
+        elif self._settled >= _SETTLED or self._never_settles:
             self.way = self._turns[count % len(self._turns)]
+
+    def _fastest(self) -> Way:
+        """The way that others have to be faster than by a margin, or the fastest of these."""
+        first, times = self._ways[0], self._times
+        if self._never_settles:
+            compared = [{way: statistics.fmean(times[way]) for way in self._ways}]
+        else:
+            # Calls may be of several kinds: the shortest says as little as one that waited.
+            compared = [
+                {way: statistics.median(times[way]) for way in self._ways},
+                {way: min(times[way]) for way in self._ways},
+            ]
+        fastest = min(self._ways, key=compared[0].__getitem__)
+        is_faster = all(found[first] > self._margin * found[fastest] for found in compared)
+        return fastest if is_faster else first

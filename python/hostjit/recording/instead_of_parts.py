@@ -98,6 +98,9 @@ class RecordingsInsteadOfParts(Recordings):
             self._limits = self._limits_of_passes
         elif _places_in_loops(compilation.target):
             self._limits = self._limits_of_loops
+        if compilation.records_more:
+            most = self._limits.operators
+            self._limits = dataclasses.replace(self._limits, sizes=8, operators_with_floats=most)
         self._is_part = first is not None
         super().__init__(
             first or compilation.recorded_target,
@@ -183,6 +186,7 @@ class RecordingsInsteadOfParts(Recordings):
         return super()._leave_other_ways(reason)
 
     def _compile_from_now_on(self, reason: str) -> _C.Specialization:
+        self._compilation.note_calls_differ()
         self._give_up()
         assert self._answers_instead is not None
         return route_any_call(self._answers_instead)
