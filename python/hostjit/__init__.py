@@ -36,10 +36,9 @@ __version__ = _version("hostjit")
 
 
 def _tell_dynamo() -> None:
-    from hostjit import backend
+    _import_module("hostjit.backend")  # which registers itself
     from hostjit.capturing.dynamo import compiled_objects
 
-    backend.register()
     compiled_objects.register()
 
 

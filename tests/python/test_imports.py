@@ -45,7 +45,10 @@ def test_importing_hostjit_imports_nothing_slow() -> None:
     )
 
 
-@pytest.mark.parametrize("first", ["import torch._dynamo", "import hostjit"])
+FIRST = ("import torch._dynamo", "import hostjit", "import hostjit.backend")
+
+
+@pytest.mark.parametrize("first", FIRST)
 @pytest.mark.parametrize("code", [MEETS_COMPILED, IS_A_BACKEND, COPIES])
 def test_dynamo_knows_hostjit_in_any_order_of_imports(first: str, code: str) -> None:
     _run(f"{first}\nimport torch, hostjit\n{code}")

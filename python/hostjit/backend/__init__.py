@@ -19,7 +19,7 @@ from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrate
 
 from hostjit.dynamo_import import import_compiler
 
-__all__ = ["NAME", "backend_of", "compile_graph", "convert_as_dynamo", "converting", "register"]
+__all__ = ["NAME", "backend_of", "compile_graph", "convert_as_dynamo", "converting"]
 
 NAME = "hostjit"
 _OWN_FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -62,7 +62,7 @@ def compile_graph(
     return compile_dynamo_graph(module, inputs, read_options(mode, options))
 
 
-def register() -> None:
+def _register() -> None:
     """Tell Dynamo the backend's name, and have it corrected while it compiles for this backend.
 
     The name is known already where Dynamo has found the entry point itself.
@@ -97,3 +97,7 @@ def _convert_corrected(self: Any, frame: Any, *args: Any, **kwargs: Any) -> Any:
 def backend_of(backend: Any) -> Any:
     """Return what the user gave as a backend, without what Dynamo has put around it."""
     return getattr(backend, "_torchdynamo_orig_backend", backend)
+
+
+# Whoever is first: Dynamo has this imported, and this imports Dynamo.
+_register()

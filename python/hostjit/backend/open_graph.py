@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+import operator
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ def compile_open_graph(
 
     `made`, `donates`: as of `compile_graph`.
     """
+    module = _with_numbers_computed(module)
     values = placeholder_values(module)
     tensors = [index for index, value in enumerate(values) if isinstance(value, torch.Tensor)]
     others = [value for value in values if not isinstance(value, torch.Tensor)]
@@ -79,6 +81,59 @@ def compile_open_graph(
         places_of_sizes = [*(_PlaceOfSize(number) for number in untold), *derived]
         return OpenGraph(compiled, tensors, places_of_sizes, ints)
     return _C.Selection(compiled, [(position, None) for position in (*tensors, *ints)])
+
+
+def _with_numbers_computed(module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Return the graph with ints computed that it is given beside those they are made of.
+
+    A backward pass that shifts back by `-n` is given n and `-n`.
+    """
+    inputs = module.graph.find_nodes(op="placeholder")
+    values = placeholder_values(module)
+    ints = [index for index, value in enumerate(values) if isinstance(value, torch.SymInt)]
+    expressions = {index: values[index].node.expr for index in ints}
+    made = [
+        index
+        for index, expression in expressions.items()
+        if inputs[index].users
+        and not expression.is_Symbol
+        and expression.is_polynomial()
+        and expression.free_symbols <= {*expressions.values()}
+    ]
+    if not made:
+        return module
+    graph, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
+    graph.output(graph.graph_copy(module.graph, copies))
+    given = {e: copies[inputs[index]] for index, e in expressions.items() if e.is_Symbol}
+    last = copies[inputs[-1]]
+    with graph.inserting_after(last):
+        barrier = graph.call_function(operator.pos, (0,))
+    with graph.inserting_before(barrier):
+        for index in made:
+            copy = copies[inputs[index]]
+            copy.replace_all_uses_with(_computed(graph, expressions[index], given))
+    graph.erase_node(barrier)
+    return torch.fx.GraphModule(module, graph)
+
+
+def _computed(graph: torch.fx.Graph, expression: Any, given: Mapping[Any, Any]) -> Any:
+    """Return the node that computes a polynomial of these."""
+    if expression in given:
+        return given[expression]
+    if expression.is_Integer:
+        return int(expression)
+    parts = [_computed(graph, part, given) for part in expression.args]
+    if expression.is_Pow:
+        base, count = parts
+        parts = [base] * count
+    compute = operator.add if expression.is_Add else operator.mul
+    found = parts[0]
+    for part in parts[1:]:
+        node = graph.call_function(compute, (found, part))
+        operands = (x.meta["val"] if isinstance(x, torch.fx.Node) else x for x in (found, part))
+        node.meta["val"] = compute(*operands)
+        found = node
+    return found
 
 
 @dataclasses.dataclass(frozen=True)

@@ -21,6 +21,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import hostjit
+from hostjit.compiling.specializer import Specializer
 
 
 def leaf(*sizes: int) -> Tensor:
@@ -159,6 +160,32 @@ def test_numbers_that_change_with_an_alpha(runtime: str) -> None:
 
     calls = [(leaf(3), number) for number in (0.5, 0.6, 1e-8)]
     check(function, *calls, runtime=runtime)
+
+
+@pytest.mark.parametrize(
+    "shift", [lambda n: n, lambda n: -n, lambda n: 2 * n * n - 1, lambda n: n * (n - 4)]
+)
+def test_ints_that_backward_passes_take_with_another_sign(
+    shift: Callable[[int], int], runtime: str
+) -> None:
+    """One program for any: a backward pass is given the number and what is made of it."""
+
+    def function(x: Tensor, n: int) -> Tensor:
+        return torch.roll(x, shift(n), -1) * torch.arange(1.0, 8.0)
+
+    options = {"runtime": runtime, "fallback": False}
+    compiled = torch.compile(function, backend="hostjit", options=options)
+    programs = 0
+    for number in (2, 3, 5, 7, 4, 12):
+        x, twin = leaf(2, 7), leaf(2, 7)
+        twin.data.copy_(x.data)
+        found, expected = compiled(x, number), function(twin, number)
+        found.square().sum().backward()
+        expected.square().sum().backward()
+        torch.testing.assert_close((found, x.grad), (expected, twin.grad))
+        if number == 3:
+            programs = Specializer.num_programs
+    assert Specializer.num_programs == programs
 
 
 def test_gradients_switched_inside(runtime: str) -> None:

@@ -65,8 +65,7 @@ def drop_unused(
             binding = inputs[positions[node]]
             if isinstance(binding, ArgumentLeaf):
                 return ArgumentOutput(binding.index)
-            assert isinstance(binding, BoundTensor)
-            if binding.is_constant:
+            if isinstance(binding, BoundTensor) and binding.is_constant:
                 return BoundOutput(binding.tensor)
             # Another tensor may be bound before a later call.
         return GraphOutput(kept.setdefault(output.index, len(kept)))
