@@ -114,6 +114,7 @@ bool Leaves::are_distinct_from(size_t first) const {
 }
 
 PyTypeObject* ArgumentNode::bound_dim_type = nullptr;
+std::vector<PyTypeObject*> ArgumentNode::plain_tensor_types;
 ArgumentNode::ModuleFields ArgumentNode::module_fields;
 
 bool ArgumentNode::is_module(PyObject* type) {
@@ -133,7 +134,8 @@ ArgumentNode::ArgumentNode(PyObject* example, std::vector<PyObject*>& leaves, Py
     for (Py_ssize_t i = 0; i < count; ++i) children_.emplace_back(values[i], leaves, by_fields);
     expected_ = PyRef();
   };
-  if (THPVariable_CheckExact(example)) {
+  if (THPVariable_CheckExact(example) ||
+      std::ranges::find(plain_tensor_types, Py_TYPE(example)) != plain_tensor_types.end()) {
     kind_ = Kind::kTensor;
     guard_ = std::make_unique<TensorGuard>(THPVariable_Unpack(example));
     leaves.push_back(example);

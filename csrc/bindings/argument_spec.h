@@ -61,6 +61,10 @@ class ArgumentNode {
   // A subclass of int, or null. Borrowed: it lives as long as the module that registers it.
   static PyTypeObject* bound_dim_type;
 
+  // Subclasses of tensors that compute as plain ones do, and are compared as these are. Never
+  // forgotten.
+  static std::vector<PyTypeObject*> plain_tensor_types;
+
   // Of torch.nn.Module, which are compared by their fields where their class is named, unless one
   // has hooks. Borrowed as that is; null where no class is.
   struct ModuleFields {

@@ -2,6 +2,8 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+
 #include "bindings/backward_plan.h"
 #include "bindings/class_check.h"
 #include "bindings/compiled_function.h"
@@ -241,6 +243,16 @@ void bind_call_path(py::module_& module) {
         type.inc_ref();  // never forgotten
       },
       py::arg("type"), "Lets calls bring values of this subclass of int where they bring ints.");
+  module.def(
+      "register_plain_tensors",
+      [](const py::type& type) {
+        auto& types = ArgumentNode::plain_tensor_types;
+        auto* const added = reinterpret_cast<PyTypeObject*>(type.ptr());
+        if (std::ranges::find(types, added) != types.end()) return;
+        types.push_back(added);
+        type.inc_ref();  // never forgotten
+      },
+      py::arg("type"), "Has tensors of this subclass compared as plain tensors are.");
   module.def(
       "register_modules",
       [](const py::type& type, const py::tuple& hooks, const py::tuple& unread,

@@ -10,9 +10,10 @@ from typing import ParamSpec, TypeVar
 
 import torch
 
+from hostjit import _C
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 
-__all__ = ["TensorFacts", "check_tensor", "looking_at_tensors"]
+__all__ = ["TensorFacts", "check_tensor", "is_plain_type", "looking_at_tensors"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -20,6 +21,39 @@ _R = TypeVar("_R")
 _PLAIN_TENSOR_TYPES: tuple[type, ...] = tuple(
     t for t in (torch.Tensor, torch.nn.Parameter, getattr(torch.nn, "Buffer", None)) if t
 )
+
+
+# What classes that derive from these may have otherwise: none of it is asked when one computes.
+_MAY_DIFFER = frozenset(
+    {
+        *("__new__", "__init__", "__init_subclass__", "__module__", "__doc__", "__dict__"),
+        *("__weakref__", "__annotations__", "__qualname__", "__slots__", "__torch_function__"),
+        *("__repr__", "__format__", "__deepcopy__", "__reduce_ex__", "__setstate__"),
+        *("__firstlineno__", "__static_attributes__", "__orig_bases__", "__parameters__"),
+    }
+)
+
+
+def is_plain_type(kind: type) -> bool:
+    """Tell whether tensors of a type compute as plain ones do, and make plain ones.
+
+    So do those of classes that derive from `nn.Parameter`, to have more attributes say, and change
+    nothing that a tensor has.
+    """
+    if kind in _PLAIN_TENSOR_TYPES:
+        return True
+    if not issubclass(kind, torch.Tensor):
+        return False
+    if kind.__torch_function__ is not torch._C._disabled_torch_function_impl:
+        return False
+    if kind.__torch_dispatch__ is not torch.Tensor.__torch_dispatch__:
+        return False
+    own = [base for base in kind.__mro__ if base not in torch.nn.Parameter.__mro__]
+    names = {name for base in own for name in vars(base)} - _MAY_DIFFER
+    if any(hasattr(torch.nn.Parameter, name) for name in names):
+        return False
+    _C.register_plain_tensors(kind)
+    return True
 
 
 def looking_at_tensors(function: Callable[_P, _R]) -> Callable[_P, _R]:
@@ -102,7 +136,7 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
 def _tensor_problem(tensor: torch.Tensor) -> str | None:
     if torch._C._functorch.is_functorch_wrapped_tensor(tensor):
         return "a tensor inside a torch.func transform (vmap, grad, functionalize)"
-    if type(tensor) not in _PLAIN_TENSOR_TYPES:
+    if not is_plain_type(type(tensor)):
         kind = "a fake tensor" if _is_fake(tensor) else "a tensor subclass"
         return f"{kind} ({type(tensor).__module__}.{type(tensor).__qualname__})"
     if torch._is_functional_tensor(tensor):
