@@ -90,6 +90,8 @@ class _Memory:
         """
         source = clone.args[0]
         assert isinstance(source, Node)
+        if 0 in source.meta["val"].stride() and stands_for_scatter(clone):
+            return  # elements that are one in the source, and written apart
         (of_source,), (of_clone,) = self._found[source], self._found[clone]
         values = None if clone.kwargs else self._values_on(source, clone)
         if values is None:

@@ -210,3 +210,39 @@ def test_gradients_through_what_is_written() -> None:
             result = call(leaves[0], i, j, leaves[1])
             found.append((result, *torch.autograd.grad(result, leaves)))
         assert_close(*found)
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+@pytest.mark.parametrize("way", ["compile", "torch.compile"])
+def test_gradients_that_are_one_element_are_written_apart(way: str, runtime: str) -> None:
+    """The gradient of a sum is one element, expanded: the part that was replaced has none of it."""
+
+    def function(x: Tensor, q: Tensor) -> Tensor:
+        t = x * q
+        t[q > 0] = 0
+        t[[0], :1] = 1
+        return 0.1 * t.sum(-1)
+
+    if way == "compile":
+        fast: Function = hostjit.compile(function, runtime=runtime, fallback=False)
+    else:
+        options = {"runtime": runtime, "fallback": False}
+        fast = torch.compile(function, backend="hostjit", options=options)
+    for rows in (3, 4, 3, 5):
+        q = torch.randn(rows, 4)
+        x, twin = (torch.ones(rows, 4, requires_grad=True) for _ in range(2))
+        found, expected = fast(x, q), function(twin, q)
+        found.sum().backward()
+        expected.sum().backward()
+        assert_close((found, x.grad), (expected, twin.grad))
+
+
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_what_is_expanded_is_copied(runtime: str) -> None:
+    def function(x: Tensor, i: Tensor) -> Tensor:
+        y = (x * 2).expand(5, 4)
+        return y.index_put((i,), x) + y.index_add(0, i, y[:2])
+
+    fast = hostjit.compile(function, runtime=runtime, fallback=False)
+    x, i = torch.randn(1, 4), torch.tensor([3, 1])
+    assert_close(fast(x, i), function(x, i))
