@@ -169,3 +169,35 @@ def test_statistics_of_a_checkpoint_move_twice() -> None:
     for _ in range(2):
         checkpoint(original, x, use_reentrant=False).sum().backward()
     assert_close(dict(model.named_buffers()), dict(original.named_buffers()))
+
+
+LISTS: list[Callable[[Tensor], Any]] = [
+    lambda t: t.__setitem__([0], 1.0),
+    lambda t: t.__setitem__(([0], slice(0, 1)), t[1, 2]),
+    lambda t: t.__setitem__((slice(None), [0, 1]), 1.0),
+    lambda t: t.__setitem__(([0, 1], [1, 0]), t[2, :2] * 3),
+    lambda t: t[:2].__setitem__((slice(None), [2]), 2.0),
+    lambda t: t.__setitem__([True, False, True], 0.0),
+]
+
+
+@pytest.mark.parametrize("write", range(len(LISTS)))
+@pytest.mark.parametrize("way", ["compile", "backend"])
+def test_parts_that_lists_tell(write: int, way: str) -> None:
+    """They were taken for views: such functions ran eagerly, where gradients are needed."""
+
+    def function(x: Tensor) -> Tensor:
+        t = x * 2
+        LISTS[write](t)
+        return t.sin()
+
+    if way == "compile":
+        fast: Any = hostjit.compile(function, fallback=False)
+    else:
+        options = {"fallback": False}
+        fast = torch.compile(function, backend="hostjit", fullgraph=True, options=options)
+    x = torch.arange(9.0).view(3, 3).requires_grad_()
+    found, expected = fast(x), function(x)
+    assert_close(found, expected)
+    gradients = [torch.autograd.grad(each.sum(), x) for each in (found, expected)]
+    assert_close(*gradients)

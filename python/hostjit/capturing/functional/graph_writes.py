@@ -74,13 +74,13 @@ def refuse_overlapping_writes(graph: torch.fx.Graph) -> None:
 
 
 def _written_part(node: torch.fx.Node) -> torch.Tensor | None:
-    """Return the view that `x[key] = y` writes; None where tensors or open numbers say which.
+    """Return the view that `x[key] = y` writes; None where others than known numbers say which.
 
     Of views of open sizes nothing is known that would not refuse those that have nothing in common.
     """
     place: Any = map_arg(tuple(node.args[:2]), _value)
     base, key = place
-    parts = [p for leaf in tree_leaves(key) for p in _numbers_of(leaf)]
+    parts = [p for item in (key if isinstance(key, tuple) else (key,)) for p in _numbers_of(item)]
     is_known = all(part is None or part is ... or type(part) is int for part in parts)
     if not (is_known and isinstance(base, torch.Tensor)) or is_symbolic(base):
         return None
