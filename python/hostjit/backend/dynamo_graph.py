@@ -155,7 +155,7 @@ def _compile_views(module: torch.fx.GraphModule, name: str, options: Options) ->
     except CaptureError as error:  # of a view that depends on another number
         _warn(name, error.what)
         return eager_graph(whole)
-    if not bases.changed or _has_views(module.graph):
+    if not bases.changed or shared_results(module.graph):
         _warn(name, share_memory(None).what)
         return eager_graph(whole)
     numbers = NumberResults().with_more(steps, bases.operands)

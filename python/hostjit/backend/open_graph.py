@@ -97,6 +97,7 @@ def _with_numbers_computed(module: torch.fx.GraphModule) -> torch.fx.GraphModule
         for index, expression in expressions.items()
         if inputs[index].users
         and not expression.is_Symbol
+        and expression.free_symbols
         and expression.is_polynomial()
         and expression.free_symbols <= {*expressions.values()}
     ]
