@@ -52,6 +52,7 @@ from hostjit.capturing.dynamo.numpy_errors import stopping_at_numpy_errors
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.open_generators import stopping_at_open_generators
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
+from hostjit.capturing.dynamo.parameters_of_optimizers import guarding_parameters_of_optimizers
 from hostjit.capturing.dynamo.polyfills import stopping_at_polyfills
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
@@ -86,6 +87,7 @@ _CORRECTIONS = (
     reading_cells,
     guarding_looked_up_keys,
     guarding_whole_dicts,
+    guarding_parameters_of_optimizers,
     reading_names_of_functions,
     guards_outlive_classes,
     stopping_at_kept_results,
