@@ -52,7 +52,6 @@ from hostjit.capturing.dynamo.numpy_errors import stopping_at_numpy_errors
 from hostjit.capturing.dynamo.older_versions import as_later_dynamo
 from hostjit.capturing.dynamo.open_generators import stopping_at_open_generators
 from hostjit.capturing.dynamo.operator_errors import stopping_at_operator_errors
-from hostjit.capturing.dynamo.parameters_of_optimizers import guarding_parameters_of_optimizers
 from hostjit.capturing.dynamo.polyfills import stopping_at_polyfills
 from hostjit.capturing.dynamo.random_numbers import stopping_at_random_numbers
 from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
@@ -62,6 +61,10 @@ from hostjit.capturing.dynamo.saved_tensor_hooks import guarding_saved_tensor_ho
 from hostjit.capturing.dynamo.slots_of_numbers import slots_as_python
 from hostjit.capturing.dynamo.sorted_pairs import sorting_pairs
 from hostjit.capturing.dynamo.stops import stopping
+from hostjit.capturing.dynamo.tensor_identities import (
+    guarding_compared_tensors,
+    guarding_parameters_of_optimizers,
+)
 from hostjit.capturing.dynamo.tensor_places import following_places
 from hostjit.capturing.dynamo.traced_instead import tracing_instead
 from hostjit.capturing.dynamo.unchanged_buffers import unchanged_buffers_are_themselves
@@ -138,6 +141,7 @@ def corrected_alone() -> Iterator[None]:
         making_texts_of_numbers(),
         knowing_divided_floats(),
         guarding_class_contents(),
+        guarding_compared_tensors(),
         guarding_global_hooks(),
         guarding_saved_tensor_hooks(),
         keeping_writes(),

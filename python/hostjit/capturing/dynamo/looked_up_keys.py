@@ -16,17 +16,17 @@ from torch._dynamo.variables import ConstDictVariable, LazyVariableTracker
 
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["guarding_looked_up_keys"]
+__all__ = ["OF_CONTAINERS", "guarding_looked_up_keys", "hashed"]
 
-# Of the keys of a dict or the elements of a set that come with it, which have guards of their own.
-_OF_CONTAINERS = frozenset({"ConstDictKeySource", "NonSerializableSetGetItemSource"})
+OF_CONTAINERS = frozenset({"ConstDictKeySource", "NonSerializableSetGetItemSource"})
+"""Sources of the keys of a dict, or the elements of a set, which have guards of their own."""
 
 
 @contextlib.contextmanager
 def guarding_looked_up_keys() -> Iterator[None]:
     """Have Dynamo guard them, in this thread."""
     owner = threading.get_ident()
-    kind = _hashed()
+    kind = hashed()
     # Of torch 2.11, by another name; that of a variable which is wrapped asks that.
     is_hashable: Any = vars(LazyVariableTracker).get("is_hashable_lazy")
     is_hashable = is_hashable or vars(LazyVariableTracker)["is_hashable"]
@@ -36,7 +36,7 @@ def guarding_looked_up_keys() -> Iterator[None]:
         if isinstance(key, LazyVariableTracker) and threading.get_ident() == owner:
             source: Any = None if key.is_realized() else key._cache.source
             is_compared = source is not None and is_hashable(key)
-            if is_compared and type(source).__name__ not in _OF_CONTAINERS:
+            if is_compared and type(source).__name__ not in OF_CONTAINERS:
                 install_guard(source.make_guard(GuardBuilder.ID_MATCH))
         original(self, key)
 
@@ -44,7 +44,7 @@ def guarding_looked_up_keys() -> Iterator[None]:
         yield
 
 
-def _hashed() -> Any:
+def hashed() -> Any:
     """Return the class of keys in Dynamo's dicts."""
     try:
         from torch._dynamo.variables.hashable import HashableTracker

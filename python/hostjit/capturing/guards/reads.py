@@ -202,7 +202,8 @@ class ReadWatcher:
                 return  # made once, by the decorator
             if isinstance(found, property) and self._is_inlined(found.fget):
                 return  # what its getter reads has guards of its own
-            if isinstance(found, types.MemberDescriptorType) and kind.__flags__ & HEAP_TYPE:
+            is_kept = kind.__flags__ & HEAP_TYPE or isinstance(base, collections.defaultdict)
+            if isinstance(found, types.MemberDescriptorType) and is_kept:
                 self.watches.slot(base, found, path)
                 return
             self.watches.cannot_watch(f"{path}.{member} (a property or slot)")

@@ -254,6 +254,10 @@ class SourceWalker(ReadWatcher):
             return base()  # a reference that was alive stays: the watches hold its object
         if kind in _ITEM:
             return self._item(source, base, covered)
+        if kind == "NonSerializableSetGetItemSource" and isinstance(base, (set, frozenset)):
+            if not covered:
+                self.watches.set_items(base, source.base.name)
+            return list(base)[source.index]
         if kind in _ATTRIBUTE:
             member = {"ClosureSource": "__closure__", "CodeSource": "__code__"}.get(kind)
             return self.attribute(base, member or source.member, source.base.name, covered)

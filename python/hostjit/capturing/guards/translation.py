@@ -7,7 +7,7 @@ import collections
 import dataclasses
 import functools
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -298,7 +298,8 @@ class Guards:
             watch = walker.attribute if kind == kinds.HAS_ATTRIBUTE else walker.absent_attribute
             watch(value, member, source.name, covered)
         elif covered:
-            if kind not in kinds.OF_ARGUMENTS:
+            # Tensors among the arguments are compared by what they are alone.
+            if kind not in kinds.OF_ARGUMENTS or (kind == "ID_MATCH" and id(value) in self._leaves):
                 self._watches.cannot_watch(f"{source.name} ({kind})")
         elif kind in kinds.WHOLE_DICT and isinstance(value, dict):
             is_stored = any(place.holder is value for place, _ in self.stores)
@@ -374,6 +375,7 @@ class Guards:
         elif isinstance(value, (set, frozenset)):
             self._watches.set_items(value, path)
             self.exact[path] = Elements(value)
+            self._note_tensors(value, path)
         elif isinstance(value, type):
             self._watches.type_version(value, path)
             if str(value.__module__).partition(".")[0] not in _UNCHANGED:
@@ -384,10 +386,20 @@ class Guards:
             self._watches.cannot_watch(f"{path} (a deque)")
         elif isinstance(value, (tuple, dict)):
             walker.note_container(value, path)
+            if isinstance(value, dict):
+                self._note_tensors(dict.keys(value), path)
         elif not isinstance(value, types.ModuleType):
             if type(value).__module__ == "numpy":
                 self.arrays[path] = id(value)
             walker.note_type(value, path, covered=False)
+
+    def _note_tensors(self, keys: Iterable[Any], path: str) -> None:
+        """Note the tensors that are looked up by: which an argument is matters, if it is one."""
+        if not self._leaves:
+            return
+        for index, key in enumerate(keys):
+            if isinstance(key, torch.Tensor):
+                self.known.tensors.setdefault(f"key {index} of {path}", key)
 
     def _watch_contents(self, value: Any, path: str, walker: SourceWalker) -> None:
         """Watch a value that was compared by equality, containers all the way down."""
