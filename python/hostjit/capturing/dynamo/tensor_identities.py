@@ -95,7 +95,7 @@ def guarding_compared_tensors() -> Iterator[None]:
 def _source_of_tensor(variable: Any) -> Any:
     """Where a tensor that Dynamo follows comes from; None for others, and those that code makes."""
     if isinstance(variable, LazyVariableTracker):
-        if not isinstance(variable.original_value(), torch.Tensor):
+        if not variable.is_realized() and not isinstance(variable.original_value(), torch.Tensor):
             return None
         variable = variable.realize()
     return variable.source if isinstance(variable, TensorVariable) else None

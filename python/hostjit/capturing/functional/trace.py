@@ -32,6 +32,7 @@ from hostjit.capturing.decompositions.draws_in_place import draws_in_order
 from hostjit.capturing.decompositions.dropout import dropout_as_eager
 from hostjit.capturing.decompositions.interpolation import interpolation_in_one
 from hostjit.capturing.decompositions.table import Decompositions
+from hostjit.capturing.decompositions.writes_in_order import writes_in_order
 from hostjit.capturing.dynamic_dims import is_number, is_symbolic
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import DATA_DEPENDENT, translate_failure
@@ -139,6 +140,7 @@ def trace_functional(
         batch_norms_hide_writes(),
         dropout_as_eager(),
         draws_in_order(),
+        writes_in_order(),
         torch._C._AutoDispatchBelowAutograd(),
     ):
         traced = record(recipe, fakes, fake_mode)

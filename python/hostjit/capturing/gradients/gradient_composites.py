@@ -11,6 +11,7 @@ from torch._inductor import config as inductor_config
 from hostjit.capturing.decompositions.draws_in_place import draws_in_order
 from hostjit.capturing.decompositions.dropout import dropout_as_eager
 from hostjit.capturing.decompositions.interpolation import interpolation_in_one
+from hostjit.capturing.decompositions.writes_in_order import writes_in_order
 from hostjit.capturing.functional.eager_derivatives import eager_derivatives
 from hostjit.capturing.functional.open_composites import composites_of_open_sizes
 from hostjit.capturing.functional.open_powers import powers_of_open_numbers
@@ -30,6 +31,7 @@ def composites_with_gradients() -> Iterator[None]:
     with (
         dropout_as_eager(),
         draws_in_order(),
+        writes_in_order(),
         eager_derivatives(),
         interpolation_in_one(),
         composites_of_open_sizes(),
