@@ -64,12 +64,19 @@ def guarding_compared_tensors() -> Iterator[None]:
         init_key(self, key)
         if threading.get_ident() == owner:
             source = _source_of_tensor(key)
-            if source is not None and type(source).__name__ not in OF_CONTAINERS:
+            if source is not None and not _is_key(source):
                 install_guard(source.make_guard(GuardBuilder.ID_MATCH))
 
     def note(values: Any) -> None:
-        if threading.get_ident() == owner and None not in map(_source_of_tensor, values):
-            setattr(config, skips, False)
+        if threading.get_ident() != owner:
+            return
+        sources = [*map(_source_of_tensor, values)]
+        if None in sources:
+            return
+        setattr(config, skips, False)
+        others = [source for source in sources if not _is_key(source)]
+        if len(others) == 1:
+            install_guard(others[0].make_guard(GuardBuilder.ID_MATCH))
 
     def noting(handler: Any) -> Any:
         def compare(tx: Any, args: Any, kwargs: Any) -> Any:
@@ -90,6 +97,11 @@ def guarding_compared_tensors() -> Iterator[None]:
         replaced_attribute(BuiltinVariable, "call_function", call_function),
     ):
         yield
+
+
+def _is_key(source: Any) -> bool:
+    """Whether it is what a container looks up by: the guards on the container tell which it is."""
+    return type(source).__name__ in OF_CONTAINERS
 
 
 def _source_of_tensor(variable: Any) -> Any:
