@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import threading
 import types
 from collections.abc import Set
 from typing import TYPE_CHECKING, Any
@@ -29,7 +30,7 @@ from hostjit.capturing.guards.watches import (
     TypeVersion,
     Watch,
 )
-from hostjit.capturing.instances import HEAP_TYPE, elements_of
+from hostjit.capturing.instances import HEAP_TYPE, elements_of, is_a
 from hostjit.capturing.tensors import TensorFacts
 
 if TYPE_CHECKING:
@@ -88,6 +89,9 @@ class WatchList:
 
     def dict_item(self, mapping: dict[Any, Any], key: Any, path: str, owner: object = None) -> None:
         """Watch one key of a dict, present or not."""
+        if is_a(owner, threading.local):  # which has another dict in each thread
+            self.cannot_watch(f"{path}.{key} (of a thread)")
+            return
         entry, items = self._items.setdefault(
             id(mapping), (DictItems(mapping, owner, (), (), path), {})
         )
