@@ -115,7 +115,7 @@ def loops(x: Tensor) -> Any:
 
 
 @pytest.mark.parametrize("function", [maps, loops])
-@pytest.mark.filterwarnings("ignore:hostjit. .* runs eagerly")
+@pytest.mark.filterwarnings("ignore:hostjit. .* runs (eagerly|in parts)")
 def test_what_eager_refuses(function: Callable[[Tensor], Any]) -> None:
     torch.compiler.reset()
     x = torch.rand(4, 3)

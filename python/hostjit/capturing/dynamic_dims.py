@@ -103,11 +103,16 @@ def no_more_guards(environment: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def symbols_kept(environment: Any) -> Iterator[None]:
-    """A decision that makes a symbol another one or a number is an error, which is not logged."""
+    """A decision that makes a symbol a number is an error, which is not logged.
+
+    One that makes it another symbol is a guard alone: both stay.
+    """
     replace = environment._set_replacement
 
     def replace_again(symbol: Any, value: Any, *message: Any) -> None:
         if symbol not in environment.replacements:  # else it is simplified
+            if value.is_Symbol:
+                return
             raise RuntimeError(f"a decision by an open size: {symbol} is {value}")
         replace(symbol, value, *message)
 

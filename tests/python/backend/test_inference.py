@@ -15,6 +15,7 @@ from torch._higher_order_ops import while_loop
 from torch.nn import functional as F
 
 from hostjit import _C
+from hostjit.compiling.specializer import Specializer
 
 
 @pytest.fixture(autouse=True)
@@ -316,6 +317,30 @@ def test_a_method_of_an_int_that_specializes_it(runtime: str) -> None:
         return state * 2
 
     check_any(scale, [(torch.randn(3), step) for step in (3, 4, 19, 5)], torch.zeros(3), runtime)
+
+
+def test_a_mask_as_long_as_the_keys_that_it_is_for(runtime: str) -> None:
+    """Dynamo has a symbol for each of the two lengths, and leaves it open whether they are one."""
+    options = {"runtime": runtime}
+    attend = torch.nn.functional.scaled_dot_product_attention
+
+    def function(q: torch.Tensor, k: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        return attend(q, k, k, attn_mask=mask)
+
+    compiled = torch.compile(function, backend="hostjit", options=options)
+    programs = 0
+    apart = torch.fx.experimental._config.patch(use_duck_shape=False)
+    with torch.no_grad(), apart:
+        for keys, length in ((5, 5), (6, 6), (7, 7), (9, 9), (11, 11), (6, 1), (7, 7)):
+            q, k = torch.randn(1, 2, 1, 8), torch.randn(1, 2, keys, 8)
+            mask = torch.randn(1, 1, 1, length)
+            torch.testing.assert_close(compiled(q, k, mask), function(q, k, mask))
+            if keys == 6 == length:
+                programs = Specializer.num_programs
+            if 6 < keys < 12 and length > 1:
+                assert Specializer.num_programs <= programs + 1
+        with pytest.raises(RuntimeError, match="size"):
+            compiled(q, k, mask[..., :3])
 
 
 def check_any(

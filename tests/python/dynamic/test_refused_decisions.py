@@ -46,11 +46,11 @@ def test_a_refused_decision_is_not_logged() -> None:
             assert not size > 7  # a guard
 
 
-def test_sizes_that_have_to_agree_are_not_logged() -> None:
+def test_sizes_that_have_to_be_known_are_not_logged() -> None:
     environment = ShapeEnv(duck_shape=False)
     mode = FakeTensorMode(shape_env=environment)
     x = mode.from_tensor(torch.empty(2, 4, 5), static_shapes=False)
-    y = mode.from_tensor(torch.empty(2, 5, 3), static_shapes=False)
+    y = mode.from_tensor(torch.empty(2, 5, 3), static_shapes=True)
     with logged("torch._subclasses.fake_tensor") as messages:
         with symbols_kept(environment), pytest.raises(RuntimeError, match="by an open size"):
             torch.bmm(x, y)
@@ -67,3 +67,17 @@ def test_what_leaves_no_guard_is_no_decision() -> None:
         with pytest.raises(RuntimeError, match="by an open size"):
             bool(size > 8)
     assert not environment.guards
+
+
+def test_sizes_that_have_to_be_one_stay_two_symbols_with_a_guard() -> None:
+    environment = ShapeEnv(duck_shape=False)
+    mode = FakeTensorMode(shape_env=environment)
+    scores = mode.from_tensor(torch.empty(3, 5), static_shapes=False)
+    mask = mode.from_tensor(torch.empty(2, 5), static_shapes=False)
+    with symbols_kept(environment):
+        torch._check(scores.shape[1] == mask.shape[1])
+        assert scores.shape[1] == mask.shape[1]
+        with pytest.raises(RuntimeError, match="a decision by an open size"):
+            assert scores.shape[0] == 3
+    assert str(scores.shape[1]) != str(mask.shape[1])
+    assert environment.guards
