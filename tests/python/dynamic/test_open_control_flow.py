@@ -318,7 +318,7 @@ def divides_rows(x: Tensor, dt: float) -> Tensor:
 @pytest.mark.parametrize("function", [divides, divides_rows, cond_reads_a_float])
 @pytest.mark.parametrize("odd", [0.0, 1e300])
 @pytest.mark.usefixtures("eager_of_each_value")
-@pytest.mark.filterwarnings("ignore:hostjit. .* runs eagerly")
+@pytest.mark.filterwarnings("ignore:hostjit. .* runs (eagerly|in parts)")
 def test_floats_for_which_eager_raises(
     function: Callable[..., Tensor], odd: float, runtime: str
 ) -> None:
@@ -375,7 +375,7 @@ def test_floats_where_gradients_flow_through_the_region() -> None:
             torch.testing.assert_close(*(torch.autograd.grad(f.sum(), x) for f in found))
 
 
-@pytest.mark.filterwarnings("ignore:hostjit. .* runs eagerly")
+@pytest.mark.filterwarnings("ignore:hostjit. .* runs (eagerly|in parts)")
 def test_a_loop_can_not_carry_a_float() -> None:
     def function(x: Tensor, dt: float) -> Any:
         return while_loop(lambda t, x: t < 1, lambda t, x: (t + dt, x * 2), (dt, x))
