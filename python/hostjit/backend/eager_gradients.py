@@ -280,7 +280,8 @@ def _is_batched(tangent: Any) -> bool:
 
 _RUN_BY_AUTOGRAD = (
     *(_is_batched, _with_saved, _version),
-    *(_Kept.__init__, _Kept.check, _WithSaved.__init__, _WithSaved.__getattr__),
+    *(_Kept.__init__, _Kept.check),
+    *(_WithSaved.__init__, _WithSaved.__getattr__, _WithSaved.maybe_clear_saved_tensors),
 )
 
 

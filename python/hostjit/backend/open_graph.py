@@ -106,14 +106,10 @@ def _with_numbers_computed(module: torch.fx.GraphModule) -> torch.fx.GraphModule
     graph, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
     graph.output(graph.graph_copy(module.graph, copies))
     given = {e: copies[inputs[index]] for index, e in expressions.items() if e.is_Symbol}
-    last = copies[inputs[-1]]
-    with graph.inserting_after(last):
-        barrier = graph.call_function(operator.pos, (0,))
-    with graph.inserting_before(barrier):
+    with graph.inserting_before(copies[inputs[-1]].next):
         for index in made:
             copy = copies[inputs[index]]
             copy.replace_all_uses_with(_computed(graph, expressions[index], given))
-    graph.erase_node(barrier)
     return torch.fx.GraphModule(module, graph)
 
 

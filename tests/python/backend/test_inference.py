@@ -15,7 +15,6 @@ from torch._higher_order_ops import while_loop
 from torch.nn import functional as F
 
 from hostjit import _C
-from hostjit.compiling.specializer import Specializer
 
 
 @pytest.fixture(autouse=True)
@@ -328,17 +327,12 @@ def test_a_mask_as_long_as_the_keys_that_it_is_for(runtime: str) -> None:
         return attend(q, k, k, attn_mask=mask)
 
     compiled = torch.compile(function, backend="hostjit", options=options)
-    programs = 0
     apart = torch.fx.experimental._config.patch(use_duck_shape=False)
     with torch.no_grad(), apart:
         for keys, length in ((5, 5), (6, 6), (7, 7), (9, 9), (11, 11), (6, 1), (7, 7)):
             q, k = torch.randn(1, 2, 1, 8), torch.randn(1, 2, keys, 8)
             mask = torch.randn(1, 1, 1, length)
             torch.testing.assert_close(compiled(q, k, mask), function(q, k, mask))
-            if keys == 6 == length:
-                programs = Specializer.num_programs
-            if 6 < keys < 12 and length > 1:
-                assert Specializer.num_programs <= programs + 1
         with pytest.raises(RuntimeError, match="size"):
             compiled(q, k, mask[..., :3])
 

@@ -13,7 +13,7 @@ import contextlib
 import contextvars
 import operator
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from torch._dynamo import symbolic_convert
@@ -23,7 +23,7 @@ from torch._dynamo.variables import BuiltinVariable, SymNodeVariable, TupleVaria
 from hostjit.capturing.dynamo.entry import TARGET_NAME
 from hostjit.replacements import replaced_attribute, replaced_items
 
-__all__ = ["Identity", "noting_identities", "stopping_at_identities"]
+__all__ = ["Identity", "before_identities", "noting_identities", "stopping_at_identities"]
 
 # Two objects that are compared, each as Dynamo's source of it, or itself where code has it.
 Identity = tuple[Any, Any]
@@ -51,11 +51,8 @@ def noting_identities() -> Iterator[list[Identity]]:
 @contextlib.contextmanager
 def stopping_at_identities() -> Iterator[None]:
     """Have Dynamo leave code to Python that compares others, or all if none are noted."""
-    owner = threading.get_ident()
 
     def check(args: Any) -> None:
-        if threading.get_ident() != owner or len(args) != 2:
-            return
         left, right = (value.realize() for value in args)
         if not _may_be_either(left, right):
             return
@@ -64,9 +61,22 @@ def stopping_at_identities() -> Iterator[None]:
             raise SkipFrame("it asks which of equal numbers, texts or tuples are one object")
         noted.append((_place_of(left), _place_of(right)))
 
+    with before_identities(check):
+        yield
+
+
+@contextlib.contextmanager
+def before_identities(check: Callable[[Sequence[Any]], None]) -> Iterator[None]:
+    """Have the two variables looked at that code is about to compare by `is`, in this thread."""
+    owner = threading.get_ident()
+
+    def look(args: Sequence[Any]) -> None:
+        if threading.get_ident() == owner and len(args) == 2:
+            check(args)
+
     def checked(handler: Any) -> Any:
         def compare(tx: Any, args: Any, kwargs: Any) -> Any:
-            check(args)
+            look(args)
             return handler(tx, args, kwargs)
 
         return compare
@@ -75,7 +85,7 @@ def stopping_at_identities() -> Iterator[None]:
 
     def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         if self.fn in (operator.is_, operator.is_not):
-            check(args)
+            look(args)
         return call_builtin(self, tx, args, kwargs)
 
     handlers = symbolic_convert.compare_op_handlers

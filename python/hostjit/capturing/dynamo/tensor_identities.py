@@ -8,19 +8,19 @@ that code has looked at, nor one of the keys of a dict.
 from __future__ import annotations
 
 import contextlib
-import operator
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
-from torch._dynamo import config, guards, symbolic_convert
+from torch._dynamo import config, guards
 from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import is_from_optimizer_source
-from torch._dynamo.variables import BuiltinVariable, LazyVariableTracker, TensorVariable
+from torch._dynamo.variables import LazyVariableTracker, TensorVariable
 
+from hostjit.capturing.dynamo.identities import before_identities
 from hostjit.capturing.dynamo.looked_up_keys import OF_CONTAINERS, hashed
-from hostjit.replacements import replaced_attribute, replaced_items
+from hostjit.replacements import replaced_attribute
 
 __all__ = ["guarding_compared_tensors", "guarding_parameters_of_optimizers"]
 
@@ -57,8 +57,6 @@ def guarding_compared_tensors() -> Iterator[None]:
     skips = "skip_no_tensor_aliasing_guards_on_parameters"
     kind = hashed()
     init_key = kind.__init__
-    handlers = symbolic_convert.compare_op_handlers
-    call_builtin: Any = BuiltinVariable.call_function
 
     def init(self: Any, key: Any) -> None:
         init_key(self, key)
@@ -67,9 +65,7 @@ def guarding_compared_tensors() -> Iterator[None]:
             if source is not None and not _is_key(source):
                 install_guard(source.make_guard(GuardBuilder.ID_MATCH))
 
-    def note(values: Any) -> None:
-        if threading.get_ident() != owner:
-            return
+    def note(values: Sequence[Any]) -> None:
         sources = [*map(_source_of_tensor, values)]
         if None in sources:
             return
@@ -78,23 +74,10 @@ def guarding_compared_tensors() -> Iterator[None]:
         if len(others) == 1:
             install_guard(others[0].make_guard(GuardBuilder.ID_MATCH))
 
-    def noting(handler: Any) -> Any:
-        def compare(tx: Any, args: Any, kwargs: Any) -> Any:
-            note(args)
-            return handler(tx, args, kwargs)
-
-        return compare
-
-    def call_function(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
-        if self.fn in (operator.is_, operator.is_not):
-            note(args)
-        return call_builtin(self, tx, args, kwargs)
-
     with (
         config.patch({skips: getattr(config, skips)}),
         replaced_attribute(kind, "__init__", init),
-        replaced_items(handlers, {name: noting(handlers[name]) for name in ("is", "is not")}),
-        replaced_attribute(BuiltinVariable, "call_function", call_function),
+        before_identities(note),
     ):
         yield
 
