@@ -69,10 +69,7 @@ def _counted(instructions: Sequence[Instruction], index: int, name: str) -> tupl
             return ()
         owner = instructions[index - 1]
         is_in_place = (owner.opname, owner.arg) == ("COPY", 1) and last.opname == "SWAP"
-        is_same = owner.opname == "LOAD_FAST" and (last.opname, last.arg) == (
-            "LOAD_FAST",
-            owner.arg,
-        )
+        is_same = owner.opname == last.opname == "LOAD_FAST" and owner.arg == last.arg
         if not (is_in_place or is_same):
             return ()
     if any(x.is_jump_target for x in instructions[index + 1 : stored + 1]):

@@ -126,20 +126,17 @@ class _Place:
 @functools.lru_cache(maxsize=4096)
 def _place_of_name(code: types.CodeType, offset: int) -> _Place | None:
     """Where code that calls one of `ASKING` at an offset has the name."""
-    before = [x for x in dis.get_instructions(code) if x.offset <= offset]
-    while before and before[-1].opname in ("CACHE", "PRECALL"):
-        before.pop()
-    if not before or before.pop().opname != "CALL":
+    found = [x for x in dis.get_instructions(code) if x.opname != "PRECALL"]
+    before = [x for x in found if x.offset <= offset]
+    if not before or before[-1].opname != "CALL":
         return None
-    while before and before[-1].opname in ("CACHE", "PRECALL"):
-        before.pop()
+    call = before.pop()
     given: list[_Place] = []
     for each in reversed(before[-_MOST_GIVEN:]):
         place = _places_loaded(each)
         if not place or each.is_jump_target:
             break
         given[:0] = place
-    call = next(x for x in dis.get_instructions(code) if x.offset >= offset and x.opname == "CALL")
     behind = (call.arg or 0) - 2  # what is given behind the name
     return given[-1 - behind] if 0 <= behind < len(given) else None
 
