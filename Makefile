@@ -70,7 +70,7 @@ lint: $(VENV)/installed $(VENV)/dev
 TIDY_FILES ?= $(filter csrc/%.cpp,$(cxx_sources))
 tidy: all $(VENV)/dev
 	@printf '%s\n' $(TIDY_FILES) | xargs -P $(HOSTJIT_JOBS) -n 1 \
-	  $(VENV)/bin/clang-tidy --quiet --warnings-as-errors='*' --extra-arg=-Wno-ignored-gch -p $(BUILD)
+	  $(VENV)/bin/clang-tidy --quiet --warnings-as-errors='*' --extra-arg-before=-Wno-ignored-gch -p $(BUILD)
 
 format: $(VENV)/dev
 	@$(python) -m ruff check --fix-only --quiet .
