@@ -28,6 +28,7 @@ from hostjit.capturing.decompositions.eager_strides import (
     with_strides,
 )
 from hostjit.capturing.decompositions.encoder_layer import encoder_layer
+from hostjit.capturing.decompositions.foreach import for_each_tensor, is_foreach
 from hostjit.capturing.decompositions.launches import with_aliases_written
 from hostjit.capturing.decompositions.lstm import lstm
 from hostjit.capturing.decompositions.memory_formats import MEMORY_FORMATS
@@ -97,7 +98,7 @@ class Decompositions(TorchDispatchMode):
                 return result
             with self:
                 return correct(func, args, kwargs, result)
-        if decomposition is None or func in _WITH_EAGERS_STRIDES:
+        if decomposition is None or func in _WITH_EAGERS_STRIDES or is_foreach(func):
             return result
         with disable_proxy_modes_tracing():
             whole = func(*args, **kwargs)
@@ -114,6 +115,8 @@ class Decompositions(TorchDispatchMode):
             decomposition = cuda if on_cuda(args) else cpu
             if decomposition is not None:
                 return decomposition
+        if is_foreach(func) and not on_cuda(args):
+            return for_each_tensor(func)
         return _TABLE.get(func) or _OF_DYNAMO.get(func.name())
 
 
