@@ -40,15 +40,16 @@ OpenNumber number_from_python(const py::tuple& parts) {
 
 OpenNumbers::OpenNumbers(PyObject* descriptions, ArgumentSpec& arguments) {
   const auto all = py::reinterpret_borrow<py::sequence>(descriptions);
-  const auto is_structure = [](const py::tuple& parts) { return PyUnicode_Check(parts[0].ptr()); };
-  for (const py::handle description : all) {
-    const auto parts = py::reinterpret_borrow<py::tuple>(description);
-    if (is_structure(parts)) add_structure(parts);
-  }
-  for (const py::handle description : all) {
-    const auto parts = py::reinterpret_borrow<py::tuple>(description);
-    if (!is_structure(parts)) add_number(parts, arguments);
-  }
+  const auto each = [&all](const std::string& kind, const auto& add) {
+    for (const py::handle description : all) {
+      const auto parts = py::reinterpret_borrow<py::tuple>(description);
+      const bool is_number = !PyUnicode_Check(parts[0].ptr());
+      if (kind == (is_number ? "number" : parts[0].cast<std::string>())) add(parts);
+    }
+  };
+  each("structure", [this](const py::tuple& parts) { add_structure(parts); });
+  each("number", [&](const py::tuple& parts) { add_number(parts, arguments); });
+  each("same", [this](const py::tuple& parts) { add_repeated(parts); });
 }
 
 OpenNumbers::Place OpenNumbers::place_from_python(const py::object& holder, const py::object& key) {
@@ -101,6 +102,13 @@ void OpenNumbers::add_number(const py::tuple& parts, ArgumentSpec& arguments) {
   HOSTJIT_CHECK(found, "specialization: structure ", index, " has not that many numbers");
 }
 
+void OpenNumbers::add_repeated(const py::tuple& parts) {
+  const auto slot = parts[3].cast<size_t>();
+  const bool is_known = std::ranges::any_of(items_, [&](const Item& i) { return i.slot == slot; });
+  HOSTJIT_CHECK(is_known, "specialization: open number ", slot, " is found in no place");
+  items_.push_back({place_from_python(parts[1], parts[2]), slot, true});
+}
+
 PyObject* OpenNumbers::Place::find() const {
   if (is_slot(key.get())) return *slot_of(holder.get(), key.get());
   if (PyCell_Check(holder.get())) return PyCell_GET(holder.get());
@@ -119,7 +127,10 @@ PyObject* OpenNumbers::Place::find() const {
 
 bool OpenNumbers::read_items(Leaves& leaves) const {
   for (const Item& item : items_) {
-    if (!read(item.place.find(), item.slot, leaves)) return false;
+    int64_t bits = 0;
+    int64_t& number = leaves.numbers[item.slot];
+    if (!read(item.place.find(), item.slot, item.is_repeated ? bits : number)) return false;
+    if (item.is_repeated && bits != number) return false;
   }
   const size_t num_objects = leaves.objects.size();
   for (const Structure& structure : structures_) {
@@ -131,14 +142,15 @@ bool OpenNumbers::read_items(Leaves& leaves) const {
 
 bool OpenNumbers::read_computed(Leaves& leaves) const {
   for (const Computed& computed : computed_) {
-    if (!read(leaves.values[computed.value].get(), computed.slot, leaves)) return false;
+    PyObject* value = leaves.values[computed.value].get();
+    if (!read(value, computed.slot, leaves.numbers[computed.slot])) return false;
   }
   return true;
 }
 
-bool OpenNumbers::read(PyObject* found, size_t slot, Leaves& leaves) const {
+bool OpenNumbers::read(PyObject* found, size_t slot, int64_t& bits) const {
   const OpenNumber& number = numbers_[slot];
-  return found != nullptr && number.is_kind_of(found) && number.read(found, leaves.numbers[slot]);
+  return found != nullptr && number.is_kind_of(found) && number.read(found, bits);
 }
 
 bool OpenNumbers::has_item(PyObject* tuple, Py_ssize_t index) const {

@@ -28,7 +28,9 @@ namespace hostjit {
 // number,
 //   ("structure", holder, key, by_fields)
 // for values in such dicts, lists, cells and classes that are compared as arguments are: see
-// ArgumentNode.
+// ArgumentNode, and
+//   ("same", dict, key, slot)
+// for what has to be the number that is found elsewhere for a slot.
 class OpenNumbers {
  public:
   // Opens those among `arguments`. Throws Error for what is no such description.
@@ -73,6 +75,7 @@ class OpenNumbers {
   struct Item {
     Place place;
     size_t slot;
+    bool is_repeated = false;  // has to be the number of the slot, which an item before it has
   };
 
   struct Structure {
@@ -87,7 +90,8 @@ class OpenNumbers {
   static Place place_from_python(const pybind11::object& holder, const pybind11::object& key);
   void add_structure(const pybind11::tuple& parts);
   void add_number(const pybind11::tuple& parts, ArgumentSpec& arguments);
-  bool read(PyObject* found, size_t slot, Leaves& leaves) const;
+  void add_repeated(const pybind11::tuple& parts);
+  bool read(PyObject* found, size_t slot, int64_t& bits) const;
 
   std::vector<OpenNumber> numbers_;
   std::vector<Item> items_;

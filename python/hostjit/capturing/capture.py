@@ -37,6 +37,7 @@ from hostjit.capturing.inference_mode import (
     settle_modes,
 )
 from hostjit.capturing.instances import name_of
+from hostjit.capturing.numbers.equal_numbers import equal_numbers_are_one
 from hostjit.capturing.numbers.item_reads import check_kept_open
 from hostjit.capturing.numbers.lent_sizes import lent_arguments, open_sizes
 from hostjit.capturing.numbers.open_numbers import (
@@ -45,6 +46,7 @@ from hostjit.capturing.numbers.open_numbers import (
     open_numbers,
     sources_of,
     values_of,
+    with_same,
 )
 from hostjit.capturing.numbers.refused_numbers import check_numbers
 from hostjit.capturing.numbers.results import NumberResults, take_numbers
@@ -147,8 +149,12 @@ def _capture(
 ) -> CapturedProgram:
     classes, outside = opened.classes, opened.outside
     spec, leaves = describe_arguments(args, kwargs, classes)
-    sources = sources_of(args, kwargs, opened.numbers, outside, classes)
-    with marked(leaves, opened.dims), opening_sizes(opened.sizes, leaves):
+    sources = sources_of(args, kwargs, opened.numbers, outside, classes, opened.equal)
+    with (
+        marked(leaves, opened.dims),
+        opening_sizes(opened.sizes, leaves),
+        equal_numbers_are_one(opened.equal) as same,
+    ):
         traced = run_dynamo(target, args, kwargs, then, sources, leaves, opened.reads, classes)
     if check is not None:
         check(traced)
@@ -175,6 +181,10 @@ def _capture(
     lent = lent_arguments(traced, args, kwargs, leaves, opened.dims)
     in_structures = {name for name, place in outside.items() if place.structure}
     found = [] if composed else open_numbers(traced, sources, in_structures)
+    if not {number.position for number in found}.issuperset(same.values()):
+        opened = dataclasses.replace(opened, equal={})
+        return _capture(target, args, kwargs, opened, then, check)
+    found = [with_same(number, same) for number in found]
     steps = Steps(
         {number.symbol: slot for slot, number in enumerate(found) if number.symbol},
         open_sizes(traced, lent, leaves),
@@ -219,6 +229,7 @@ def _capture(
         check_numbers(graph.graph_module.graph, numbers, traced.fake_mode.shape_env)
     bindings = _bind_inputs(traced, graph, leaves, numbers)
     elsewhere = {number.position for number in numbers if isinstance(number.position, str)}
+    elsewhere.update(same)
     left_open = LeftOpen(frozenset(elsewhere), classes, frozenset(structures))
     guard_check = GuardCheck(traced, left_open, args, kwargs)
     guards = guard_check.guards

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Set
+from collections.abc import Hashable, Mapping, Set
 
 from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
 from hostjit.capturing.dynamic_dims import DynamicDims
@@ -26,6 +26,7 @@ class Opened:
             (`open_numbers`).
         outside: the same for numbers elsewhere, by Dynamo's names. Those in structures leave these
             open, too: another call may find others of the same classes.
+        equal: groups of those elsewhere that have always had the same value, by name.
         classes: those of which each call may bring other objects, with the same fields.
         makes_floats: Python computes all floats that operators take.
         reads: of the callable; leaves numbers open that it reads from tensors. None for closed.
@@ -35,6 +36,7 @@ class Opened:
     dims: DynamicDims = dataclasses.field(default_factory=dict)
     numbers: Set[int] = frozenset()
     outside: Mapping[str, NumberPlace] = dataclasses.field(default_factory=dict)
+    equal: Mapping[str, Hashable] = dataclasses.field(default_factory=dict)
     classes: ByFields = NONE_BY_FIELDS
     makes_floats: bool = False
     reads: ItemReads | None = None

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Hashable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -116,10 +117,12 @@ class DynamicShapes:
         dims = self._dims(target, args, kwargs, leaves)
         numbers = self._numbers(args, kwargs, leaves)
         is_closed = self._dynamic is False or self.reads.refused
+        outside = self._outside_numbers()
         return Opened(
             dims,
             numbers,
-            self._outside_numbers(),
+            outside,
+            self._equal_numbers(outside),
             classes,
             reads=None if is_closed else self.reads,
             sizes=None if self._dynamic is False else self._sizes,
@@ -338,6 +341,17 @@ class DynamicShapes:
         for place in [place for place in found.values() if place.structure]:
             found.update(self._unread(place))
         return found
+
+    def _equal_numbers(self, found: Mapping[str, NumberPlace]) -> dict[str, Hashable]:
+        """Return groups of those at one key of dicts that were equal, and are, by name."""
+        groups = {
+            name: (place.key, type(first), repr(first), repr(place.read()))
+            for name, place in found.items()
+            if type(place.holder) is dict and not place.structure
+            for first in (self._outside[name][1],)
+        }
+        counts = collections.Counter(groups.values())
+        return {name: group for name, group in groups.items() if counts[group] > 1}
 
     def _unread(self, place: NumberPlace) -> Iterator[tuple[str, NumberPlace]]:
         """Yield the numbers of a structure that no program has looked at, which may differ, too."""

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -123,7 +123,7 @@ def make_specialization(
             for number, description in zip(
                 captured.numbers, symbolic.get("numbers", []), strict=False
             )
-        ] + describe_structures(captured)
+        ] + [*_described_same(captured), *describe_structures(captured)]
 
     def outside() -> list[torch.Tensor] | None:
         # Dynamo's own check, which runs at every call then, has it.
@@ -188,6 +188,14 @@ def _number_place(
     paths = [path for path, _ in named_numbers(place.read_holder(), "")]
     index = list(captured.guards.structures).index(place.structure)
     return "structure", (index, paths.index(place.path))
+
+
+def _described_same(captured: CapturedProgram) -> Iterator[tuple[Any, ...]]:
+    """Yield the tuples of numbers that have to be the same as others."""
+    for slot, number in enumerate(captured.numbers):
+        for name in number.same:
+            place = captured.guards.numbers[name]
+            yield "same", place.holder, place.key, slot
 
 
 def describe_structures(captured: CapturedProgram) -> list[tuple[Any, ...]]:

@@ -39,6 +39,8 @@ class NumberWriter:
         found: dict[int, int] = {}
         for slot, holder, key, *node in described:
             if slot is not None:
+                if slot in found:
+                    raise _C.Error(f"it reads numbers that have to be the same, {key!r} among them")
                 found[slot] = self.add(holder, key)
                 continue
             names = self._names.get((id(holder), key)) or [str(key or "number")]

@@ -15,7 +15,8 @@ import contextlib
 import dataclasses
 import math
 import types
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -55,6 +56,7 @@ __all__ = [
     "open_numbers",
     "sources_of",
     "values_of",
+    "with_same",
 ]
 
 OpenValue = torch.SymInt | torch.SymFloat
@@ -137,6 +139,7 @@ class OpenNumber:
         value: the same for PyTorch.
         type: int or float.
         known: the one value that the program is for, of an int without a symbol; None for any.
+        same: Dynamo's names of others that have to have the same value.
     """
 
     position: int | str | Made
@@ -144,6 +147,7 @@ class OpenNumber:
     symbol: Any = None
     value: OpenValue | None = None
     known: int | None = None
+    same: tuple[str, ...] = ()
 
     def bounds(self, environment: Any, graph: Graph) -> tuple[float | None, float | None]:
         """The least and the greatest value that the program, lowered from `graph`, is valid for."""
@@ -182,8 +186,12 @@ def sources_of(
     positions: Set[int],
     outside: Mapping[str, NumberPlace],
     by_fields: ByFields = NONE_BY_FIELDS,
+    equal: Mapping[str, Hashable] = MappingProxyType({}),
 ) -> dict[str, tuple[int | str, Any]]:
-    """Return by Dynamo's names where numbers are, as in `OpenNumber`, and their values now."""
+    """Return by Dynamo's names where numbers are, as in `OpenNumber`, and their values now.
+
+    `equal`: groups of those that one of them stands for, by name.
+    """
     leaves = number_leaves(args, kwargs, by_fields)
     found: list[tuple[str, int | str, Any]] = []
     found += [
@@ -192,8 +200,9 @@ def sources_of(
     found += [(name, name, place.read()) for name, place in outside.items()]
     # Dynamo has other names for what is at keys that are not shown as they are: such numbers are
     # compared.
-    usable = [number for number in found if "[<" not in number[0]]
-    return {name: (position, value) for name, position, value in usable[:MOST_NUMBERS]}
+    usable = {name: (at, value) for name, at, value in found if "[<" not in name}
+    groups = [*dict.fromkeys(equal.get(name, name) for name in usable)][:MOST_NUMBERS]
+    return {name: number for name, number in usable.items() if equal.get(name, name) in groups}
 
 
 @contextlib.contextmanager
@@ -296,6 +305,12 @@ def bound_int(environment: Any, symbol: Any, now: int) -> None:
         raise refusal(f"{now} is no number of 63 bits")
     bounds = environment.var_to_range[symbol] & ValueRanges(-most, most)
     environment.var_to_range[symbol] = bounds
+
+
+def with_same(number: OpenNumber, same: Mapping[str, str]) -> OpenNumber:
+    """Return a number with those that have to be the same; `same`: what each is the same as."""
+    names = tuple(name for name, first in same.items() if first == number.position)
+    return dataclasses.replace(number, same=names) if names else number
 
 
 def values_of(numbers: Iterable[OpenNumber]) -> list[OpenValue]:
