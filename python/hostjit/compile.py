@@ -163,16 +163,12 @@ def compile(
     import_compiler()
     from hostjit.compiling.compilation import Compilation
     from hostjit.compiling.dynamic_shapes import DynamicShapes
+    from hostjit.optimizers import compilation_of_step, optimizer_of
 
-    optimizer = getattr(target, "__self__", None)
-    if isinstance(optimizer, torch.optim.Optimizer):
-        from hostjit.optimizers import OptimizerCompilation, is_step
-
-        if is_step(target):
-            own_kernels = dataclasses.replace(choices, kernels="hostjit")
-            return _C.CompiledFunction(
-                target, OptimizerCompilation(target, optimizer, runtime, fallback, own_kernels)
-            )
+    if (optimizer := optimizer_of(target)) is not None:
+        own_kernels = dataclasses.replace(choices, kernels="hostjit")
+        step = compilation_of_step(target, optimizer, runtime, fallback, own_kernels)
+        return _C.CompiledFunction(target, step)
     shapes = DynamicShapes(dynamic, dynamic_shapes)
     compilation = Compilation(target, runtime, fallback, reuse_outputs, shapes, choices)
     return _C.CompiledFunction(target, compilation)

@@ -50,13 +50,13 @@ def step_of(optimizer: torch.optim.Optimizer, *, runtime: str | None) -> Callabl
 
     `runtime`: as of `hostjit.compile`.
     """
-    from hostjit.optimizers import RULES, OptimizerCompilation
+    from hostjit.optimizers import compilation_as_called
 
-    if type(optimizer) not in RULES:
-        return None
     kept, name = _kept_by(optimizer), f"hostjit_step_{runtime}"
     if name not in kept:
-        compilation = OptimizerCompilation.as_called(optimizer, runtime)
+        compilation = compilation_as_called(optimizer, runtime)
+        if compilation is None:
+            return None
         run = torch._dynamo.disable(compilation.target)
         kept[name] = _C.CompiledFunction(run, compilation)
     return _Step(optimizer, name)

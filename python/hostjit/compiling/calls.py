@@ -33,7 +33,8 @@ def arguments_fit(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     """False when the call itself is wrong: eager then raises the TypeError."""
     function = target.forward if isinstance(target, torch.nn.Module) else target
     try:
-        inspect.signature(function).bind(*args, **kwargs)
+        # Of what is called, not of what that wraps, which may be given something else.
+        inspect.signature(function, follow_wrapped=False).bind(*args, **kwargs)
     except TypeError:
         return False
     except ValueError:  # builtins without a signature

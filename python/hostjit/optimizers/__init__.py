@@ -1,7 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Steps of PyTorch's optimizers as programs: one call updates all parameters."""
+"""Steps of optimizers as programs: one call updates all parameters."""
 
-from hostjit.optimizers.compilation import OptimizerCompilation, is_step
+from hostjit.optimizers.compilation import (
+    OptimizerCompilation,
+    compilation_as_called,
+    compilation_of_step,
+    optimizer_of,
+)
 from hostjit.optimizers.rules import RULES
 
-__all__ = ["RULES", "OptimizerCompilation", "is_step"]
+__all__ = [
+    "RULES",
+    "OptimizerCompilation",
+    "compilation_as_called",
+    "compilation_of_step",
+    "optimizer_of",
+]

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import types
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,16 +15,54 @@ from hostjit import _C
 from hostjit.capturing.functional.trace import trace_functional
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.specializer import Specializer
+from hostjit.optimizers.own_step import OwnStepCompilation, is_written_elsewhere
 from hostjit.optimizers.rules import RULES, Rule
 from hostjit.optimizers.step import Step, is_factor
 
-__all__ = ["OptimizerCompilation", "is_step"]
+__all__ = ["OptimizerCompilation", "compilation_as_called", "compilation_of_step", "optimizer_of"]
 
 
-def is_step(target: Any) -> bool:
-    """Tell whether this is the `step` of an optimizer, as its class defines it."""
+def optimizer_of(target: Any) -> torch.optim.Optimizer | None:
+    """Return the optimizer whose `step` this is, as its class defines it.
+
+    That is a method, or what a schedule has put in its place. None for everything else.
+    """
+    found = getattr(target, "__self__", None)
     function = getattr(target, "__func__", None)
-    return function is not None and function is type(target.__self__).step
+    if getattr(target, "_wrapped_by_lr_sched", False) and isinstance(target, types.FunctionType):
+        held = (cell.cell_contents for cell in target.__closure__ or ())
+        references = (value for value in held if isinstance(value, weakref.ref))
+        found = next((value() for value in references), None)
+        function = getattr(target, "__wrapped__", None)
+    is_its_step = isinstance(found, torch.optim.Optimizer) and function is type(found).step
+    return found if is_its_step else None
+
+
+def compilation_of_step(
+    target: Callable[..., Any],
+    optimizer: torch.optim.Optimizer,
+    runtime: str | None,
+    fallback: bool,
+    choices: CodeChoices | None = None,
+) -> Specializer:
+    """Return what specializes the step of an optimizer, as its class defines it."""
+    if is_written_elsewhere(type(optimizer)):
+        return OwnStepCompilation(optimizer, runtime, fallback, choices)
+    return OptimizerCompilation(target, optimizer, runtime, fallback, choices)
+
+
+def compilation_as_called(
+    optimizer: torch.optim.Optimizer, runtime: str | None
+) -> Specializer | None:
+    """Return what specializes `optimizer.step` as each call finds it: somebody may replace it.
+
+    None where there is no program for it.
+    """
+    if type(optimizer) in RULES:
+        return OptimizerCompilation.as_called(optimizer, runtime)
+    if is_written_elsewhere(type(optimizer)):
+        return OwnStepCompilation(optimizer, runtime, fallback=True, as_called=True)
+    return None
 
 
 class OptimizerCompilation(Specializer):
@@ -50,7 +91,7 @@ class OptimizerCompilation(Specializer):
     def as_called(
         cls, optimizer: torch.optim.Optimizer, runtime: str | None
     ) -> OptimizerCompilation:
-        """Make one for `optimizer.step` as it is found at each call: somebody may replace it."""
+        """Make one for `optimizer.step` as it is found at each call."""
 
         def step(*args: Any, **kwargs: Any) -> Any:
             return optimizer.step(*args, **kwargs)
@@ -76,10 +117,10 @@ class OptimizerCompilation(Specializer):
         self._known = now
 
     def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
-        if args or kwargs:
-            return None  # a closure
         # What a schedule looks at, to see that steps are made.
         self._optimizer._opt_called = True  # type: ignore[attr-defined]
+        if args or kwargs:
+            return None  # a closure
         rule = RULES.get(type(self._optimizer))
         if rule is None:
             kind = type(self._optimizer).__qualname__

@@ -31,7 +31,7 @@ from hostjit.capturing.instances import is_value
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation, FollowListsError
 from hostjit.compiling.specializer import route_any_call
-from hostjit.optimizers import RULES, OptimizerCompilation
+from hostjit.optimizers import compilation_as_called
 from hostjit.parts.frame_trial import Way
 from hostjit.parts.frames import FrameHook
 from hostjit.parts.known_objects import KnownObjects, is_made_by_callers
@@ -93,10 +93,10 @@ class Parts:
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> _C.CompiledFunction | None:
         """Return the compiled step of an optimizer, None if there is none for its class."""
-        if type(optimizer) not in RULES:
-            return None
         if id(optimizer) not in self._steps:
-            compilation = OptimizerCompilation.as_called(optimizer, self._whole.options.runtime)
+            compilation = compilation_as_called(optimizer, self._whole.options.runtime)
+            if compilation is None:
+                return None
             step = _C.CompiledFunction(compilation.target, compilation)
             self._steps[id(optimizer)] = step
         return self._steps[id(optimizer)]

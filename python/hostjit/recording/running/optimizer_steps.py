@@ -19,6 +19,7 @@ from torch.optim import optimizer as torch_optimizer
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capturing.graph_module import running
+from hostjit.optimizers.own_step import definition_of
 from hostjit.optimizers.rules import RULES
 from hostjit.optimizers.step import Step
 from hostjit.recording.graph.recorder import Recorder
@@ -61,7 +62,7 @@ class RecordedSteps:
         with kind._lock:
             kind._entered += 1
             if kind._entered == 1:
-                found = filter(None, map(_definition_of, RULES))
+                found = filter(None, map(definition_of, RULES))
                 for cell in {id(cell): cell for cell in found}.values():  # classes share them
                     kind._replaced.append((cell, cell.cell_contents))
                     cell.cell_contents = _recorded(cell.cell_contents)
@@ -115,20 +116,6 @@ class RecordedSteps:
                         gradient.div_(scale)
                 running(module)(*step.examples)
         return True
-
-
-def _definition_of(kind: type[torch.optim.Optimizer]) -> types.CellType | None:
-    """Return the variable in which the `step` of a class has what it runs hooks around.
-
-    None where there is no such thing, as of a class that has no objects yet.
-    """
-    step: Any = kind.step
-    if not getattr(step, "hooked", False) or not isinstance(step, types.FunctionType):
-        return None
-    cells = dict(zip(step.__code__.co_freevars, step.__closure__ or (), strict=True))
-    cell = cells.get("func")
-    is_known = cell is not None and cell.cell_contents is getattr(step, "__wrapped__", None)
-    return cell if is_known else None
 
 
 def _recorded(original: Any) -> Any:
