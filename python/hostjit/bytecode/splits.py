@@ -37,6 +37,7 @@ __all__ = [
     "may_be_taken_apart",
     "parameters_of",
     "places_between_lines",
+    "split_ahead_of_steps",
     "split_at",
     "split_behind_gradients",
     "transformed",
@@ -95,6 +96,13 @@ class Split:
     unread: frozenset[int | str]
     receiver: tuple[Any, ...] = ()
 
+    def of_method(self, receiver: Any) -> Split:
+        """Return the same of a method, by that of its function."""
+        first: Any = self.first
+        return dataclasses.replace(
+            self, first=types.MethodType(first, receiver), receiver=(receiver,)
+        )
+
     def joined(
         self, first: Callable[..., tuple[Any, ...]], rest: Callable[..., Any]
     ) -> Callable[..., Any]:
@@ -129,9 +137,7 @@ def split_behind_gradients(
         whole = split_behind_gradients(target.__func__, followed)
         if whole is None:
             return None
-        receiver = target.__self__
-        first_of_method = types.MethodType(whole.first, receiver)
-        return dataclasses.replace(whole, first=first_of_method, receiver=(receiver,))
+        return whole.of_method(target.__self__)
     if not isinstance(target, types.FunctionType):
         return None
     code = target.__code__
@@ -144,6 +150,32 @@ def split_behind_gradients(
         if found is not None:
             return _split_at(target, index, found)
     return None
+
+
+def split_ahead_of_steps(target: Callable[..., Any]) -> Split | None:
+    """Split a function or a method ahead of the steps of optimizers behind its last backward pass.
+
+    Returns None where there are none, or in no place where a function can be split.
+    """
+    if isinstance(target, types.MethodType):
+        whole = split_ahead_of_steps(target.__func__)
+        return None if whole is None else whole.of_method(target.__self__)
+    if not isinstance(target, types.FunctionType) or not may_be_taken_apart(target.__code__):
+        return None
+    instructions = cleaned_instructions(target.__code__)
+    flow = CodeFlow(instructions, target.__code__)
+    backward = [i for i, each in enumerate(instructions) if _names(each) & _COMPUTING_GRADIENTS]
+    first = backward[-1] + 1 if backward else len(instructions)
+    steps = (i for i in range(first, len(instructions)) if _is_step(instructions, i))
+    for index in range(next(steps, -1), first - 1, -1):
+        if instructions[index].starts_line is not None and flow.depths.get(index) == 0:
+            found = flow.variables_at(index, parameters_of(target.__code__))
+            return None if found is None else _split_at(target, index, found)
+    return None
+
+
+def _is_step(instructions: Sequence[Instruction], index: int) -> bool:
+    return "step" in _names(instructions[index]) and _calls(instructions, index)
 
 
 def split_at(target: types.FunctionType, index: int) -> Split:

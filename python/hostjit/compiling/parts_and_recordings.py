@@ -12,6 +12,7 @@ import torch._dynamo
 
 from hostjit import _C
 from hostjit.bytecode.loops import PassVariables
+from hostjit.bytecode.splits import split_ahead_of_steps
 from hostjit.capturing.compile_lock import compile_lock, is_left_locked
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import stops_at_gradients
@@ -37,11 +38,13 @@ class PartsAndRecordings(Specializer):
         pass_variables: the function does what a pass of a loop with these does.
         records_parts: what Python does behind the last backward pass is not recorded.
         records_more: recordings may differ more than those that were given up.
+        records_ahead_of_steps: steps of optimizers, and what follows, are not recorded.
     """
 
     pass_variables: PassVariables | None = None
     records_parts = True
     records_more = False
+    records_ahead_of_steps = False
 
     # What may be saved compares all arguments.
     _is_part = False
@@ -149,8 +152,23 @@ class PartsAndRecordings(Specializer):
 
     def give_up_recordings(self) -> None:
         """Answer calls as before there were recordings, of which there will be no more."""
+        if self.records_ahead_of_steps:
+            self._said.discard("parts")
         self.record_no_more()
         self._answer_as_before()
+
+    def record_ahead_of_steps(self) -> bool:
+        """Leave steps of optimizers to programs of their own, and record what is ahead of them.
+
+        Tells whether the code can be split there, and was not before.
+        """
+        if self.records_ahead_of_steps or split_ahead_of_steps(self.target) is None:
+            return False
+        self.records_ahead_of_steps = self._records_all = True
+        self._recorded = None
+        self.say_nothing_of_parts()
+        self.answers_anew()
+        return True
 
     def try_passes(self) -> None:
         """Answer calls as before there were recordings, until a pass of a loop says what it is.

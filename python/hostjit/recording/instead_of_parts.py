@@ -14,7 +14,7 @@ import torch
 
 from hostjit import _C
 from hostjit.bytecode.loops import lines_of_loops
-from hostjit.bytecode.splits import split_behind_gradients
+from hostjit.bytecode.splits import Split, split_ahead_of_steps, split_behind_gradients
 from hostjit.capturing.arguments import object_leaves, tensor_leaves
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
@@ -25,6 +25,7 @@ from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
 from hostjit.recording.replays.replay import Replay
+from hostjit.recording.running.run import RecordedRun
 
 if TYPE_CHECKING:
     from hostjit.compiling.parts_and_recordings import PartsAndRecordings
@@ -51,7 +52,7 @@ def recorded_instead_of_parts(
         compilation: of the function; `give_up_recordings` is called where they don't do.
         function: answers all calls from then on.
     """
-    split = split_behind_gradients(compilation.target) if compilation.records_parts else None
+    split = _split(compilation)
     first = None if split is None else split.first
     owner = RecordingsInsteadOfParts(compilation, weakref.ref(function), first)
     recorded = _C.CompiledFunction(owner.target, owner)
@@ -59,6 +60,13 @@ def recorded_instead_of_parts(
     if split is None:
         return recorded
     return split.joined(recorded, split.rest if split.is_short else compilation.part(split.rest))
+
+
+def _split(compilation: PartsAndRecordings) -> Split | None:
+    """Return the function in what is recorded and the rest; None for all of it."""
+    if compilation.records_ahead_of_steps:
+        return split_ahead_of_steps(compilation.target)
+    return split_behind_gradients(compilation.target) if compilation.records_parts else None
 
 
 def _places_in_loops(target: Callable[..., Any]) -> frozenset[str]:
@@ -85,6 +93,7 @@ class RecordingsInsteadOfParts(Recordings):
     _limits_of_passes = dataclasses.replace(_limits, sizes=8, ways=4)
     _num_gone = 0
     _num_others = 0
+    _met_own_steps = False
 
     def __init__(
         self,
@@ -140,6 +149,9 @@ class RecordingsInsteadOfParts(Recordings):
             return None
         return super()._answer(args, kwargs)
 
+    def _note_run(self, run: RecordedRun) -> None:
+        self._met_own_steps = self._met_own_steps or run.may_make_own_steps()
+
     def _note_reads(self, reads: Sequence[Read]) -> None:
         decisions = {read.where for read in reads if read.expected.dtype is torch.bool}
         if self._limits is self._limits_of_loops:
@@ -177,7 +189,8 @@ class RecordingsInsteadOfParts(Recordings):
         function = self._compiled()
         self._answers_instead = self.target if self._is_part or function is None else function
         self._kept.clear()
-        self._compilation.give_up_recordings()
+        if not (self._met_own_steps and self._compilation.record_ahead_of_steps()):
+            self._compilation.give_up_recordings()
 
     def _leave_other_ways(self, reason: str) -> _C.Specialization | None:
         if self._limits is self._limits_of_loops:

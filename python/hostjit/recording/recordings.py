@@ -324,6 +324,7 @@ class Recordings(Specializer):
         result = run.run(self._codes)
         recorder = run.recorder
         self._codes = run.codes()
+        self._note_run(run)
         if run.tuned:
             return None, result  # the next call finds what was chosen
         self._ran_backward = self._ran_backward or recorder.ran_backward
@@ -376,6 +377,9 @@ class Recordings(Specializer):
         replay.note_cost(begin)
         self._calls.add(replay, calls)
         return specialization, result
+
+    def _note_run(self, run: RecordedRun) -> None:
+        """Look at a call that was recorded."""
 
     def _note_reads(self, reads: Sequence[Read]) -> None:
         """Look at what a call has read."""

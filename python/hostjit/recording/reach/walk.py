@@ -301,7 +301,7 @@ class Walk(Reached):
         if is_a(value, (*ITERATORS, *RANDOM_SOURCES)) or has_member(kind, "__next__"):
             self._hinder(f"{path}, a {kind.__qualname__}")
             return
-        if is_a(value, torch.optim.Optimizer) and kind in RULES:
+        if is_a(value, torch.optim.Optimizer) and _has_groups(value):
             self._visit_optimizer(value, path)
             return
         if is_a(value, torch.amp.GradScaler):
@@ -343,16 +343,17 @@ class Walk(Reached):
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
         """Numbers such as learning rates are read at each call, so they are free to change.
 
-        Not where code other than a recorded step reads them, which knows one value.
+        Not where code other than a recorded step reads them, which knows one value. Without a rule,
+        all steps are such code, and nothing but them knows what else is in a group.
         """
-        numbers = RULES[type(optimizer)].numbers
-        groups = optimizer.param_groups
+        rule = RULES.get(type(optimizer))
+        groups = vars(optimizer)["param_groups"]
         self._add("list", groups, ListEntry(groups, f"{path}.param_groups"))
         self.objects[id(groups)] = groups  # its items are looked at here, without their numbers
         for index, group in enumerate(groups):
             entry = Items(group, None, f"{path}.param_groups[{index}]", by_name=True)
-            for key in ("params", *optimizer.defaults):
-                if key in numbers and not torch.is_tensor(group[key]):
+            for key in ("params", *(() if rule is None else optimizer.defaults)):
+                if rule and key in rule.numbers and not torch.is_tensor(group[key]):
                     continue
                 entry.add(key)
                 self._push(group[key], f"{entry.path}[{key!r}]")
@@ -386,6 +387,12 @@ class Walk(Reached):
             for key in filter(entry.add, keys):
                 for value in entry.values(key):
                     self._push(value, f"{entry.path}[{key!r}]")
+
+
+def _has_groups(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether an optimizer has groups as PyTorch's have them."""
+    groups = vars(optimizer).get("param_groups")
+    return type(groups) is list and all(type(group) is dict for group in groups)
 
 
 def _graph_of(tensor: torch.Tensor) -> Any:
