@@ -27,6 +27,7 @@ __all__ = [
     "appends_to_new_lists",
     "become",
     "beside",
+    "is_own_list",
     "own_list",
     "stores_new_list",
 ]
@@ -189,6 +190,11 @@ def stores_new_list(instructions: Sequence[Instruction], flow: CodeFlow, index: 
 def _is_simple(instruction: Instruction) -> bool:
     others = ("BUILD_LIST", "LIST_EXTEND", "SWAP", "STORE_FAST", "NOP")
     return instruction.opname in PUSHES or instruction.opname in others
+
+
+def is_own_list(name: str) -> bool:
+    """Tell whether this is such a variable."""
+    return name.startswith(_OWN)
 
 
 def own_list(name: str) -> str:

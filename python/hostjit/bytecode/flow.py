@@ -137,10 +137,12 @@ class CodeFlow:
 
     def _handles_its_own(self, *parts: set[int]) -> bool:
         """Whether code that handles errors is in one part with all that it handles."""
+        known = set[int]().union(*parts)
         for part in parts:
             entries = (self._instructions[i].exn_tab_entry for i in part)
             for entry in filter(None, entries):
-                if not {self._index[i] for i in (entry.start, entry.end, entry.target)} <= part:
+                handled = range(self._index[entry.start], self._index[entry.end] + 1)
+                if not {*handled, self._index[entry.target]} & known <= part:
                     return False
         return True
 

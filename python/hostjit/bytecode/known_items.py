@@ -21,7 +21,7 @@ from torch._dynamo.bytecode_transformation import (
 from hostjit.bytecode.appended import Append, ItemsOf, append_at, become, beside, stores_new_list
 from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
 from hostjit.bytecode.followed_calls import calling, end_of_call, length_of
-from hostjit.bytecode.regions import with_handlers
+from hostjit.bytecode.handlers import with_handlers
 from hostjit.bytecode.rewriting import argument_of, with_more_variables
 from hostjit.bytecode.splits import JUMP_IF_NOT, parameters_of
 

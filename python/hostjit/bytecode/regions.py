@@ -27,11 +27,12 @@ from torch._dynamo.bytecode_transformation import (
 
 from hostjit.bytecode.appended import Append, appended_lists, appends_in_place, own_list
 from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.handlers import with_handlers
 from hostjit.bytecode.kept_functions import keeps_functions
 from hostjit.bytecode.local_functions import LocalFunction, local_functions
 from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, parameters_of, transformed
 
-__all__ = ["Region", "code_of_region", "find_region", "with_calls_of_regions", "with_handlers"]
+__all__ = ["Region", "code_of_region", "find_region", "with_calls_of_regions"]
 
 _ITEM = "hostjit_item"
 _MOST = "hostjit_most"
@@ -451,35 +452,4 @@ def _handlers_around(
         handler = None if entry is None else entry.target
         if handler not in own:
             found[handler] = entry
-    return found
-
-
-def with_handlers(
-    instructions: Sequence[Instruction], known: Set[Instruction], depth: int
-) -> list[Instruction]:
-    """Return instructions of which runs know what handles their errors, if that is known itself.
-
-    Args:
-        instructions: in order, which name what handled their errors.
-        known: those that may handle errors.
-        depth: how many values fewer are on the stack now.
-    """
-
-    def handler_of(instruction: Instruction) -> tuple[Instruction, int, bool] | None:
-        entry = instruction.exn_tab_entry
-        if entry is None or entry.target not in known:
-            return None
-        return entry.target, entry.depth - depth, entry.lasti
-
-    found: list[Instruction] = []
-    for handler, each in itertools.groupby(instructions, key=handler_of):
-        run = list(each)
-        if handler is not None:
-            # Dynamo gives no place to what it puts ahead of the first one, if its argument is long.
-            run.insert(0, create_instruction("NOP"))
-        for instruction in run:
-            instruction.exn_tab_entry = handler and InstructionExnTabEntry(
-                run[0], run[-1], *handler
-            )
-        found += run
     return found

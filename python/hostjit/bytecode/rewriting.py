@@ -11,7 +11,7 @@ from typing import Any
 
 from torch._dynamo.bytecode_transformation import Instruction
 
-from hostjit.bytecode.regions import with_handlers
+from hostjit.bytecode.handlers import with_handlers
 from hostjit.bytecode.splits import function_of, may_be_taken_apart, transformed
 
 __all__ = ["argument_of", "rewritten", "with_more_variables"]

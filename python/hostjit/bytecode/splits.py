@@ -14,7 +14,7 @@ import inspect
 import itertools
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from torch._dynamo.bytecode_transformation import (
@@ -26,12 +26,15 @@ from torch._dynamo.bytecode_transformation import (
     transform_code_object,
 )
 
-from hostjit.bytecode.flow import STORES, CodeFlow
+from hostjit.bytecode.appended import is_own_list
+from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
+from hostjit.bytecode.handlers import with_handlers
 
 __all__ = [
     "JUMP_IF_NOT",
     "Split",
     "begin_of",
+    "computes_gradients",
     "function_of",
     "is_of_gradients",
     "may_be_taken_apart",
@@ -188,18 +191,25 @@ def split_at(target: types.FunctionType, index: int) -> Split:
 
 def _split_at(target: types.FunctionType, index: int, found: Mapping[str, bool]) -> Split:
     code = target.__code__
+    anew = _made_anew(code, index, found)
+    found = {name: is_set for name, is_set in found.items() if name not in anew}
     first = function_of(target, _first_code(code, index, found))
-    rest = function_of(target, _rest_code(code, index, found))
+    rest = function_of(target, _rest_code(code, index, found, anew))
     return Split(first, rest, _is_short(rest.__code__), unread_by(first.__code__))
 
 
 def places_between_lines(
-    code: types.CodeType, *, ahead_of_gradients: bool = False
+    code: types.CodeType, *, ahead_of_gradients: bool = False, behind: Set[int] = frozenset()
 ) -> dict[int, tuple[str, ...]]:
     """Return where a function could be split, and the variables that the rest of it reads.
 
     All of these have values there. The places are the indices of the instructions at which lines
-    begin, in the order of the code; `ahead_of_gradients`: none behind one that computes gradients.
+    begin, in the order of the code.
+
+    Args:
+        code: of the function.
+        ahead_of_gradients: there are none behind an instruction that computes gradients.
+        behind: lines behind the last of which they are.
     """
     if not may_be_taken_apart(code):
         return {}
@@ -207,7 +217,9 @@ def places_between_lines(
     flow = CodeFlow(instructions, code)
     parameters = parameters_of(code)
     places: dict[int, tuple[str, ...]] = {}
-    for index in range(begin_of(instructions), len(instructions)):
+    lines = _lines_of(instructions)
+    first = max((i + 1 for i, line in enumerate(lines) if line in behind), default=0)
+    for index in range(max(first, begin_of(instructions)), len(instructions)):
         if ahead_of_gradients and _names(instructions[index]) & _COMPUTING_GRADIENTS:
             break
         if instructions[index].starts_line is None or flow.depths.get(index) != 0:
@@ -216,6 +228,19 @@ def places_between_lines(
         if found is not None and all(found.values()):
             places[index] = tuple(sorted(flow.needed_by(index)))
     return places
+
+
+def computes_gradients(code: types.CodeType, place: int = 0) -> bool:
+    """Tell whether code computes gradients, in its instructions from the one at `place` on."""
+    return any(_names(each) & _COMPUTING_GRADIENTS for each in cleaned_instructions(code)[place:])
+
+
+def _lines_of(instructions: Sequence[Instruction]) -> list[int | None]:
+    """The line that each instruction belongs to."""
+    lines: list[int | None] = []
+    for each in instructions:
+        lines.append(each.starts_line or (lines[-1] if lines else None))
+    return lines
 
 
 def with_calls_between_lines(
@@ -366,6 +391,18 @@ def _names_in(code: Any) -> frozenset[str]:
     return frozenset(code.co_names).union(*map(_names_in, code.co_consts))
 
 
+def _made_anew(code: types.CodeType, index: int, found: Iterable[str]) -> list[str]:
+    """The variables of lists that the rest of the code alone appends to, and returns.
+
+    It makes them itself, rather: a list that it is given it would change.
+    """
+    instructions = cleaned_instructions(code)
+    parts = CodeFlow(instructions, code).parts(index)
+    assert parts is not None
+    read = {instructions[i].argval for i in parts[0] if instructions[i].opname in LOADS}
+    return [name for name in found if is_own_list(name) and name not in read]
+
+
 def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> types.CodeType:
     def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
         parts = CodeFlow(instructions, code).parts(index)
@@ -389,7 +426,7 @@ def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> 
         for instruction in kept:
             if instruction.target is instructions[index]:
                 instruction.target = end[0]
-        instructions[:] = kept
+        instructions[:] = with_handlers(kept, {*kept}, 0)
 
     return transformed(code, transform)
 
@@ -418,7 +455,9 @@ def begin_of(instructions: Sequence[Instruction]) -> int:
     return next(i for i, each in enumerate(instructions) if each.opname == "RESUME") + 1
 
 
-def _rest_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> types.CodeType:
+def _rest_code(
+    code: types.CodeType, index: int, found: Mapping[str, bool], anew: Sequence[str]
+) -> types.CodeType:
     def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
         parts = CodeFlow(instructions, code).parts(index)
         assert parts is not None
@@ -430,8 +469,12 @@ def _rest_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> t
             *(create_instruction(f"STORE_{_kind(name, code)}", argval=name) for name in found),
         ]
         unpacked += [each for name in unset for each in _unset_if_nothing(name, code)]
+        for name in anew:
+            unpacked.append(create_instruction("BUILD_LIST", arg=0))
+            unpacked.append(create_instruction("STORE_FAST", argval=name))
         kept = [each for i, each in enumerate(instructions) if i in parts[1]]
-        instructions[:] = [*instructions[: begin_of(instructions)], *unpacked, *kept]
+        kept = [*instructions[: begin_of(instructions)], *unpacked, *kept]
+        instructions[:] = with_handlers(kept, {*kept}, 0)
         options["co_varnames"] = (name_of_found, *options["co_varnames"])
         options["co_argcount"] += 1
         options["co_posonlyargcount"] += options["co_posonlyargcount"] > 0

@@ -76,8 +76,16 @@ class CaptureError(RuntimeError):
 
     def lines_in(self, code: types.CodeType) -> frozenset[int]:
         """Return the lines of some code that led there."""
-        here = code.co_filename, name_before_breaks(code.co_name)
+        here = _place_of(code)
         return frozenset(line for *place, line in self.stack if tuple(place) == here)
+
+    def is_in(self, code: types.CodeType) -> bool:
+        """Tell whether it is in some code itself, not in what that calls."""
+        return bool(self.stack) and self.stack[-1][:2] == _place_of(code)
+
+
+def _place_of(code: types.CodeType) -> tuple[str, str]:
+    return code.co_filename, name_before_breaks(code.co_name)
 
 
 def name_before_breaks(name: str) -> str:

@@ -16,13 +16,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit import _C
 from hostjit.capturing.arguments import describe_arguments, holds_array
 from hostjit.capturing.by_fields import ByFields
-from hostjit.capturing.dynamo.numpy_code import begins_with_numpy
+from hostjit.capturing.dynamo.numpy_code import begins_with_numpy, stops_at_numpy
 from hostjit.capturing.errors import (
     CaptureError,
     CaptureFailure,
     ComputedNumberError,
     in_one_line,
 )
+from hostjit.capturing.failures import stops_at_gradients
 from hostjit.capturing.gradients.backward import SavedTensor, Tangent
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.compiling.calls import tensors_share_memory
@@ -31,6 +32,7 @@ from hostjit.compiling.dynamic_shapes import DynamicShapes, Refusal
 from hostjit.compiling.parts_and_recordings import PartsAndRecordings
 from hostjit.compiling.revalidations import Revalidations
 from hostjit.compiling.specializer import route_any_call
+from hostjit.compiling.split_calls import function_and_receiver, joined, place_behind
 from hostjit.compiling.wide_calls import WideAnswers
 from hostjit.dims import without_dims
 
@@ -330,7 +332,8 @@ class Compilation(PartsAndRecordings):
                     return route_any_call(self._as_python_code())
             return self._compile_once(opened, args, kwargs)
         except _BeginsWithNumpyError as error:
-            return self._run_as_python(error.broke, args, kwargs)
+            split = self._split_behind(error.broke)
+            return split or self._run_as_python(error.broke, args, kwargs)
         except CaptureError as error:
             if parts is None or error.failure is not CaptureFailure.LONG_LOOP:
                 raise
@@ -341,6 +344,7 @@ class Compilation(PartsAndRecordings):
             return self._run_as_python(other, args, kwargs)
         if captured.broke is not None and not opened.varies:
             recorded = self._record_instead(captured.broke, in_loop=captured.rest_is_left)
+            recorded = recorded or self._split_behind(captured.broke)
             if recorded is not None:
                 return recorded
         guards = captured.guards
@@ -379,6 +383,25 @@ class Compilation(PartsAndRecordings):
             leaves_unread=self._is_part or captured.broke is not None,
             revalidations=self._revalidations if parts else None,
         )
+
+    def _split_behind(self, error: CaptureError) -> _C.Specialization | None:
+        """Leave what breaks off within what it calls to Python, with all that is ahead of it.
+
+        Where gradients are computed behind: that may be recorded, though the whole was in vain.
+        """
+        from hostjit.parts.arrays import as_python
+
+        function, receiver = function_and_receiver(self.target)
+        if function is None or not self.may_run_in_parts() or stops_at_gradients(error):
+            return None
+        may_go_on = error.is_in(function.__code__) and not stops_at_numpy(error)
+        place = None if may_go_on else place_behind(function, error)
+        if place is None:
+            return None
+        self._say_parts(error)
+        first = functools.partial(as_python, self)
+        rest = functools.partial(self.part, records=True)
+        return route_any_call(joined(function, receiver, place, first, rest))
 
     def _run_as_python(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]

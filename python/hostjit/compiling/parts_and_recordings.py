@@ -138,7 +138,11 @@ class PartsAndRecordings(Specializer):
                 compiled = self._function() if self._function is not None else None
                 assert compiled is not None
                 self._records_all = True
-                self._before_recordings = [*compiled.specializations]
+                self._before_recordings = [
+                    x
+                    for x in compiled.specializations
+                    if x.describe()["route"] is not self._recorded
+                ]
                 compiled.forget()
             return self._records_all
 

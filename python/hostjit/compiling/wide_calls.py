@@ -25,12 +25,11 @@ from hostjit import _C
 from hostjit.bytecode.splits import (
     parameters_of,
     places_between_lines,
-    split_at,
-    unread_by,
     with_calls_between_lines,
 )
 from hostjit.capturing.instances import is_namedtuple_type
 from hostjit.compiling.specializer import route_any_call
+from hostjit.compiling.split_calls import function_and_receiver, joined
 
 if TYPE_CHECKING:
     from hostjit.compiling.compilation import Compilation
@@ -143,7 +142,7 @@ class WideCalls:
             otherwise: returns what answers all calls, where the function cannot be split; None if
                 that is gone.
         """
-        self._function, self._receiver = _function_of(target)
+        self._function, self._receiver = function_and_receiver(target)
         self._places = places
         self._as_python = as_python
         self._part = part
@@ -165,32 +164,10 @@ class WideCalls:
         watched = with_calls_between_lines(function, self._places, note)
         result = watched(*self._receiver, *args, **kwargs)
         if found:
-            self._answers = self._joined(function, found[0])
+            self._answers = joined(function, self._receiver, found[0], self._as_python, self._part)
         else:
             self._answers = self._otherwise()
         return result
-
-    def _joined(self, function: types.FunctionType, place: int) -> Callable[..., Any]:
-        split = split_at(function, place)
-        first, rest = self._as_python(split.first), self._part(split.rest)
-        # What it is given of the first is ahead of the arguments.
-        unread = {i - 1 if isinstance(i, int) else i for i in unread_by(split.rest.__code__)}
-        receiver, count = self._receiver, function.__code__.co_argcount
-        names = {*parameters_of(function.__code__)[: count + function.__code__.co_kwonlyargcount]}
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            given = (*receiver, *args)
-            found = first(*given, **kwargs)
-            # Of `*args` and `**kwargs` it reads nothing: see `places_behind_wide`.
-            read = [None if i in unread else value for i, value in enumerate(given[:count])]
-            named = {
-                name: None if name in unread else value
-                for name, value in kwargs.items()
-                if name in names
-            }
-            return rest(found, *read, **named)
-
-        return run
 
 
 def places_behind_wide(
@@ -201,7 +178,7 @@ def places_behind_wide(
     And what is in its `*args` and `**kwargs`; ahead of all that computes gradients. Nothing for
     what is no function or method.
     """
-    function, receiver = _function_of(target)
+    function, receiver = function_and_receiver(target)
     if function is None:
         return {}
     code = function.__code__
@@ -218,14 +195,3 @@ def places_behind_wide(
         for place, read in places_between_lines(code, ahead_of_gradients=True).items()
         if not (wide | others) & {*read}
     }
-
-
-def _function_of(
-    target: Callable[..., Any],
-) -> tuple[types.FunctionType | None, tuple[Any, ...]]:
-    """The function of a function or a method, and the object of the method."""
-    receiver: tuple[Any, ...] = ()
-    function: Any = target
-    if isinstance(target, types.MethodType):
-        function, receiver = target.__func__, (target.__self__,)
-    return (function if isinstance(function, types.FunctionType) else None), receiver

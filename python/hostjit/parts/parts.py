@@ -19,7 +19,7 @@ from hostjit.bytecode.loops import (
     with_compiled_passes,
 )
 from hostjit.bytecode.plain_python import is_plain_python
-from hostjit.bytecode.splits import function_of, split_behind_gradients
+from hostjit.bytecode.splits import computes_gradients, function_of, split_behind_gradients
 from hostjit.bytecode.uses import followed_reads
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.by_fields import ByFields
@@ -89,7 +89,12 @@ class Parts:
 
     def _rest(self, function: types.FunctionType, records: bool) -> PartCompilation:
         loops_alone = self.record_loops_alone and not records
-        return PartCompilation(function, self._whole, records_loops_alone=loops_alone)
+        return PartCompilation(
+            function,
+            self._whole,
+            records_loops_alone=loops_alone,
+            records_first=records and computes_gradients(function.__code__),
+        )
 
     def step_of(self, optimizer: torch.optim.Optimizer) -> _C.CompiledFunction | None:
         """Return the compiled step of an optimizer, None if there is none for its class."""
@@ -260,8 +265,14 @@ class PartCompilation(Compilation):
     _first_split = 1
 
     def __init__(
-        self, function: types.FunctionType, whole: Whole, *, records_loops_alone: bool = False
+        self,
+        function: types.FunctionType,
+        whole: Whole,
+        *,
+        records_loops_alone: bool = False,
+        records_first: bool = False,
     ) -> None:
+        """`records_first`: it is recorded wherever Dynamo stops, not at gradients alone."""
         options = whole.options
         super().__init__(function, options.runtime, fallback=True, choices=options.choices())
         self._said = whole.said
@@ -270,6 +281,7 @@ class PartCompilation(Compilation):
         self._parts = Parts(function, whole)
         self._parts.in_use = True
         self._parts.record_loops_alone = records_loops_alone
+        self._records_first = records_first
         self._asks_behind_lists = True
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
@@ -281,6 +293,9 @@ class PartCompilation(Compilation):
         from hostjit.parts.arrays import as_python
 
         return route_any_call(as_python(self))
+
+    def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
+        return super()._record_instead(error, in_loop=in_loop or self._records_first)
 
     def _is_left_to_python(self, args: tuple[Any, ...], traced: DynamoCapture) -> bool:
         """Leave what only keeps books to Python, which does not compare what it reads."""

@@ -194,6 +194,11 @@ class State(Walk):
             self._walk()
 
     @property
+    def hindrance(self) -> str:
+        """What is reached and can never be watched, in words; "" if nothing."""
+        return self._obstacle
+
+    @property
     def obstacle(self) -> str:
         """What is reached and cannot be watched, in words; "" if nothing."""
         alive = [(reference(), path) for reference, path in self._weak]

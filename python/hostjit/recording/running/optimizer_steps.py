@@ -83,7 +83,12 @@ class RecordedSteps:
                 GradScaler._maybe_opt_step = kind._scaled  # type: ignore[method-assign]
 
     def knows(self, optimizer: torch.optim.Optimizer) -> bool:
-        """Tell whether there is a rule for an optimizer, which was there before the call."""
+        """Tell whether there is a rule for an optimizer, which was there before the call.
+
+        Of a call that can't be replayed it knows none.
+        """
+        if self._recorder.problem:
+            return False
         return type(optimizer) in RULES and id(optimizer) in self._state.objects
 
     def record(

@@ -210,6 +210,8 @@ class RecordedRun:
 
 def _begin(state: State, recorder: Recorder, frame: types.FrameType) -> str:
     """Look at what code is given that begins to run; return what a replay can't answer, or ""."""
+    # What is still to run need not be recorded.
+    recorder.problem = recorder.problem or state.hindrance
     is_first = frame.f_back is recorder.caller  # what it is given was opened for it
     if recorder.has_numbers and not is_first and not is_own(frame.f_code.co_filename):
         hand_over_numbers(frame)
