@@ -158,8 +158,9 @@ class CodeFlow:
         before, behind = parts
         if any(not self._is_known(i) for i in before | behind):
             return None
-        if any(self._variables(i, STORES) & self._cells for i in behind):  # others see that
-            return None
+        known = frozenset[str]().union(*(self._variables(i, _READS | _CHANGES) for i in before))
+        if any(self._variables(i, STORES) & self._cells & known for i in behind):
+            return None  # others see that
         changed = frozenset[str]().union(*(self._variables(i, _CHANGES) for i in before))
         wanted = self._needed(behind)[index] & changed - self._outside
         assigned = self._assigned(index, before, frozenset(parameters))

@@ -39,6 +39,7 @@ from hostjit.capturing.tensors import check_tensor
 from hostjit.capturing.traced_graph import placeholder_values, source_location
 
 __all__ = [
+    "draws",
     "is_random",
     "is_training",
     "trace_for_inference",
@@ -186,11 +187,15 @@ def _over_tensors(
 
 def is_random(graph: torch.fx.Graph) -> bool:
     """Tell whether a graph draws random numbers."""
-    return any(
-        isinstance(node.target, torch._ops.OpOverload)
-        and torch.Tag.nondeterministic_seeded in node.target.tags
-        for node in graph.nodes
-    )
+    return any(map(draws, graph.nodes))
+
+
+def draws(node: torch.fx.Node) -> bool:
+    """Tell whether a node draws random numbers."""
+    operator = node.target
+    if not isinstance(operator, torch._ops.OpOverload):
+        return False
+    return torch.Tag.nondeterministic_seeded in operator.tags
 
 
 def _blame_higher_order(module: torch.fx.GraphModule, error: Exception) -> None:

@@ -38,6 +38,7 @@ class PartsAndRecordings(Specializer):
         pass_variables: the function does what a pass of a loop with these does.
         records_parts: what Python does behind the last backward pass is not recorded.
         records_more: recordings may differ more than those that were given up.
+        opens_numbers: where it is recorded, numbers among its arguments may be any.
         records_ahead_of_steps: steps of optimizers, and what follows, are not recorded.
     """
 
@@ -45,6 +46,7 @@ class PartsAndRecordings(Specializer):
     records_parts = True
     records_more = False
     records_ahead_of_steps = False
+    opens_numbers = False
 
     # What may be saved compares all arguments.
     _is_part = False

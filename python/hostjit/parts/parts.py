@@ -281,7 +281,7 @@ class PartCompilation(Compilation):
         self._parts = Parts(function, whole)
         self._parts.in_use = True
         self._parts.record_loops_alone = records_loops_alone
-        self._records_first = records_first
+        self._records_first = self.opens_numbers = records_first
         self._asks_behind_lists = True
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:

@@ -124,9 +124,13 @@ class RecordingsInsteadOfParts(Recordings):
         self._functions: dict[types.CodeType, weakref.WeakSet[types.FunctionType]] = {}
         self._kept: dict[type, list[Any]] = {}
         if first is None and compilation.pass_variables is not None:
-            self.pass_variables = compilation.pass_variables
+            self.pass_variables = found = compilation.pass_variables
             body: Any = compilation.recorded_target
-            self.open_arguments = OpenArguments(body, self.pass_variables)
+            self.open_arguments = OpenArguments(body, found.taken, counts=found.counts)
+        elif isinstance(self.target, types.FunctionType) and compilation.opens_numbers:
+            code = self.target.__code__
+            taken = code.co_varnames[: code.co_argcount]
+            self.open_arguments = OpenArguments(self.target, taken, counts=False)
 
     def _new_outside(self) -> NumbersOutside:
         return self._compilation.numbers_outside  # what is a counter to the whole is to its parts

@@ -46,6 +46,7 @@ from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.graph.recorder import Read
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
+from hostjit.recording.reach.attributes import Attributes
 from hostjit.recording.replays.replay import Recording, Replay
 from hostjit.recording.running.gradient_hooks import backward_is_plain
 from hostjit.recording.running.profilers import active_profiler, is_resumable
@@ -65,6 +66,7 @@ class Recordings(Specializer):
     Attributes:
         pass_variables: the callable does what a pass of a loop with these does.
         open_arguments: those of its arguments that may be any numbers; None if all are compared.
+        attributes: those of objects that calls assign.
     """
 
     records = True
@@ -98,6 +100,7 @@ class Recordings(Specializer):
         self._varying = self._new_varying()
         self._outside = self._new_outside()
         self._ran_backward = False
+        self.attributes = Attributes()
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
         self._latest = None
@@ -338,7 +341,12 @@ class Recordings(Specializer):
         varies = self._outside.note(run.numbers(), floats_only=self._limits.floats_only)
         if varies and _C.recompile_limit() is not None:
             return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result
+        if read := run.read_first():
+            self.attributes.remove(read)
+            return None, result
         changed = run.changed()
+        if changed and self.attributes.add(run.assigned()):
+            return None, result  # the next call is recorded without them
         if changed:
             calls.changes += 1
             if calls.changes < _MOST_CHANGES:
@@ -349,7 +357,7 @@ class Recordings(Specializer):
             return self._refuse(refusal, args, kwargs), result
         if recorder.control:
             return self._compile_from_now_on(recorder.problem), result
-        if recorder.reads:
+        if recorder.reads_tensors():
             self._note_reads(recorder.reads)
             reason = self._limits.reason_against(
                 len(recorder.graph.nodes),

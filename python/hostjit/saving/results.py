@@ -24,7 +24,7 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
 
     Raises hostjit.Error for an object that is returned as such and means something here only.
     """
-    from hostjit.recording.replays.checks import assign_gradients
+    from hostjit.recording.replays.checks import AttributesAssigned, assign_gradients
 
     def write(node: Any) -> list[Any]:
         match node:
@@ -41,6 +41,8 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
                 return ["view", geometry, [write(child) for child in nodes]]
             case ("call", maker, nodes) if maker is assign_gradients:
                 return ["assign", [write(child) for child in nodes]]
+            case ("call", AttributesAssigned(), _):
+                raise _C.Error("its calls change what objects of this process keep")
             case ("call", maker, nodes) if maker is torch.Tensor.item:
                 return ["item", [write(child) for child in nodes]]
             case ("call", maker, nodes):

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from hostjit.bytecode.loops import PassVariables
 from hostjit.bytecode.uses import uses_of_parameter
 from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS, number_leaves
 from hostjit.recording.graph.inputs import OpenArgument
@@ -31,18 +30,19 @@ class OpenArguments:
         indices: of the arguments that may.
     """
 
-    def __init__(self, body: types.FunctionType, variables: PassVariables) -> None:
-        self._names = variables.taken
-        self.indices = frozenset(
-            index for index, name in enumerate(variables.taken) if _is_kept(body, name)
-        )
-        if variables.counts:
-            self.indices |= {len(variables.taken), len(variables.taken) + 1}
+    def __init__(self, body: types.FunctionType, taken: Sequence[str], *, counts: bool) -> None:
+        """`taken`: names of parameters; `counts`: two numbers follow, as of `PassVariables`."""
+        self._names = taken
+        self.indices = frozenset(index for index, name in enumerate(taken) if _is_kept(body, name))
+        if counts:
+            self.indices |= {len(taken), len(taken) + 1}
 
     def names(self, args: Sequence[Any]) -> frozenset[str]:
         """Return what `number_leaves` calls those of a call."""
         return frozenset(
-            f"L['args'][{index}]" for index in self.indices if _may_be_any(args[index])
+            f"L['args'][{index}]"
+            for index in self.indices
+            if index < len(args) and _may_be_any(args[index])
         )
 
     def opened(self, args: Sequence[Any], recorder: Recorder) -> list[Any]:
@@ -50,10 +50,10 @@ class OpenArguments:
         made = [*args]
         positions = _positions(args)
         for index in sorted(self.indices)[-MOST_NUMBERS:]:
-            value = args[index]
+            value: Any = args[index] if index < len(args) else None
             if not _may_be_any(value):
                 continue
-            kind = type(value)
+            kind: Any = type(value)
             tensor = torch.tensor(value, dtype=torch.int64 if kind is int else torch.float64)
             slot, position = len(recorder.opened), positions[index]
             recorder.add_open(OpenArgument(tensor, slot, kind, index, position))

@@ -148,6 +148,12 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         nodes = [read.node for read in self.reads if read.expected.is_floating_point()]
         return any(isinstance(source, Leaf) for source in self._sources_of(nodes))
 
+    def reads_tensors(self) -> bool:
+        """Tell whether anything was read but what is computed of open numbers alone."""
+        sources = self._sources_of(read.node for read in self.reads)
+        of_numbers = all(isinstance(source, (OpenArgument, Constant)) for source in sources)
+        return bool(self.reads) and not (sources and of_numbers)
+
     def _sources_of(self, nodes: Iterable[torch.fx.Node]) -> list[Source]:
         """Return the inputs that nodes are computed of."""
         pending, seen = [*nodes], set[torch.fx.Node]()

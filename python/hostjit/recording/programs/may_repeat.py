@@ -32,7 +32,7 @@ def may_repeat(functional: FunctionalGraph, recorder: Recorder, results: Results
     """
     return (
         all(map(_is_decision, recorder.reads))
-        and not (results.assignments or results.in_inference_mode)
+        and not (results.assignments or results.stores or results.in_inference_mode)
         and not (recorder.draws or recorder.used or recorder.handled)
         and _are_apart(recorder, results)
         and _computes_alone(functional)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ from hostjit.capturing.results.outputs import (
 )
 from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
-from hostjit.capturing.tracing import with_second_derivatives
+from hostjit.capturing.tracing import draws, with_second_derivatives
 from hostjit.recording.graph.inputs import Constant, Source, bind
 from hostjit.recording.graph.places import put_places
 from hostjit.recording.graph.recorder import Recorder
@@ -78,7 +78,8 @@ class RecordedProgram:
         graph_module: as that of a CapturedProgram.
         inputs: one for each placeholder.
         mutated: positions in `inputs` that the graph writes.
-        output: the tuple of the result, then owner and value of each gradient assigned.
+        output: the tuple of the result, then owner and value of each gradient assigned, then the
+            values of attributes that were.
         backward: how gradients are computed, if results need them.
         reads: what computes the values that Python code has read, if it has.
         is_repeated: the graph runs a pass of a loop until it would lead elsewhere.
@@ -125,6 +126,7 @@ def make_program(
     output: list[Output] = [results.output]
     for assignment in results.assignments:
         output += [assignment.owner, assignment.value]
+    output += [store.value for store in results.stores]
     sources, inputs = recorder.sources, [source.tensor for source in recorder.sources]
     # Where no gradient is wanted, one trace is of the reads, too: that takes most of the time.
     leads_on = variables is not None and leads_to_next(results.output, variables)
@@ -242,11 +244,13 @@ def _take_reads(
     reads = results[-count:]
     graph = torch.fx.Graph()
     nodes: dict[torch.fx.Node, torch.fx.Node] = {}
-    missing = set(reads)
+    needed = _computed_of(reads)
+    if any(map(draws, needed)):  # each draw follows from those before it
+        last = max([*traced.nodes].index(read) for read in reads)
+        needed = {*[*traced.nodes][: last + 1]}
     for node in traced.nodes:
-        if node.op == "placeholder" or missing:
+        if node.op == "placeholder" or node in needed:
             nodes[node] = graph.node_copy(node, lambda old: nodes[old])
-        missing.discard(node)
     for read in reads:
         if read.op == "placeholder":
             copy = graph.call_function(aten.clone.default, (nodes[read],))
@@ -260,6 +264,17 @@ def _take_reads(
     spec = TupleOutput(tuple(map(GraphOutput, range(count))))
     inputs = drop_unused(module, bindings, (), spec).inputs
     return ReadGraph(module, inputs, expected, where)
+
+
+def _computed_of(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
+    """Return nodes and all that they are computed of."""
+    found, pending = set[torch.fx.Node](), [*nodes]
+    while pending:
+        node = pending.pop()
+        if node not in found:
+            found.add(node)
+            pending += node.all_input_nodes
+    return found
 
 
 def _bind(sources: Sequence[Source], functional: FunctionalGraph) -> tuple[InputBinding, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -36,7 +36,7 @@ from hostjit.recording.graph.read_numbers import ReadNumber
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.reach.state import State
 
-__all__ = ["Assignment", "Results", "is_new_leaf"]
+__all__ = ["Assignment", "Results", "Store", "is_new_leaf"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,23 +47,43 @@ class Assignment:
     value: Output
 
 
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """An attribute of an object becomes a value: what that is at a replay."""
+
+    owner: Any
+    name: str
+    value: Output
+
+
 class Results:
     """What a replay hands out.
 
     Attributes:
         output: how the result is rebuilt, over `nodes`.
         assignments: gradients that the call assigned, or set to None.
+        stores: attributes that it assigned.
         nodes: the results of the graph.
         tensors: what they were in the recorded call.
         in_inference_mode: the call makes them in inference mode, which it enters and leaves.
     """
 
     def __init__(
-        self, result: Any, recorder: Recorder, state: State, containers: dict[int, Any]
+        self,
+        result: Any,
+        recorder: Recorder,
+        state: State,
+        containers: dict[int, Any],
+        assigned: Sequence[tuple[Any, str]] = (),
     ) -> None:
         """Raises CaptureError for what cannot be made again.
 
-        `containers`: those of the arguments, by id.
+        Args:
+            result: of the call.
+            recorder: of the call.
+            state: that the call can reach.
+            containers: those of the arguments, by id.
+            assigned: objects, and names of their attributes that the call has assigned.
         """
         self._recorder = recorder
         self._state = state
@@ -71,7 +91,9 @@ class Results:
         self.nodes: list[torch.fx.Node] = []
         self.tensors: list[torch.Tensor] = []
         self._open: set[int] = set()
+        self._made: set[int] | None = set() if assigned else None
         self.output = self._describe(result)
+        self.stores = [Store(*place, self._describe(getattr(*place))) for place in assigned]
         if torch.is_grad_enabled():
             self._make_views()
         self.user_count = len(self.nodes)
@@ -147,6 +169,10 @@ class Results:
             return ConstantOutput(value)
         if id(value) in self._open:
             raise _cannot_make("a container that contains itself")
+        if self._made is not None:
+            if id(value) in self._made:
+                raise _cannot_make("a container that is in two places")
+            self._made.add(id(value))
         self._open.add(id(value))
         try:
             return self._container(value, kind)

@@ -11,6 +11,7 @@ from typing import Any
 from hostjit.capturing.guards.library import functions_now
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import is_a
+from hostjit.recording.reach.attributes import as_defined
 from hostjit.recording.reach.entries import Entry, all_same
 
 __all__ = ["AbstractClasses", "Class", "LibraryFunctions"]
@@ -40,7 +41,8 @@ class Class(Entry):
         return False
 
     def _find(self, name: str) -> tuple[Any, ...]:
-        return tuple(vars(base).get(name, MISSING) for base in self._type.__mro__[:-1])
+        bases = self._type.__mro__[:-1]
+        return tuple(as_defined(vars(base).get(name, MISSING)) for base in bases)
 
     def _find_specials(self) -> dict[tuple[int, str], Any]:
         """What operators and built-in functions look up, without a name in the code.
@@ -50,8 +52,9 @@ class Class(Entry):
         return {
             (place, name): value
             for place, base in enumerate(self._type.__mro__[:-1])
-            for name, value in vars(base).items()
+            for name, found in vars(base).items()
             if not (self.by_attribute and name[:2] != "__") and name not in _KEPT_BY_LIBRARIES
+            if (value := as_defined(found)) is not MISSING
         }
 
     def special_functions(self) -> Iterable[Any]:

@@ -205,6 +205,16 @@ class Items(Entry):
         return () if value is MISSING else (value,)
 
     @property
+    def mapping(self) -> int:
+        """The id of the dict."""
+        return id(self._mapping)
+
+    @property
+    def compares_all(self) -> bool:
+        """Whether code may look at all that is in it."""
+        return not self._by_name or self._keys is not None
+
+    @property
     def is_of_module(self) -> bool:
         """Whether it is a dict of globals."""
         return self._owner_type is type(None)
@@ -224,6 +234,30 @@ class Items(Entry):
             if type(was) is int and type(now) is int and was != now and type(key) is str:
                 if owner is None or not hasattr(type(owner), key):
                     yield key, now - was
+
+    def assigned(self) -> Iterator[tuple[Any, str]] | None:
+        """Yield the object and the names of its attributes that are others now, or new.
+
+        None where something else differs, a number among it, code may look at all attributes, or
+        assigning one may be more than to store it.
+        """
+        owner = self._owner()
+        if owner is None or not self._is_of_same_owner() or self._keys is not None:
+            return None
+        if not self._by_name or not _stores_attributes(type(owner)):
+            return None
+        names = [key for key, was in self._expected.items() if not same(self._now(key), was)]
+        if any(type(x) is not str or self._now(x) is MISSING for x in names):
+            return None
+        if any(is_one_of(type(self._expected[x]), _NUMBERS) for x in names):
+            return None  # it counts, or keeps a mean
+        found = (getattr(type(owner), name, None) for name in names)
+        if any(hasattr(type(x), way) for x in found for way in ("__get__", "__set__")):
+            return None
+        return ((owner, name) for name in names)
+
+    def _now(self, key: Any) -> Any:
+        return dict.get(self._mapping, key, MISSING)
 
     def leave(self, key: str) -> dict[Any, Any]:
         """Compare what is at a key no more; returns the dict."""
@@ -264,7 +298,7 @@ class Items(Entry):
         return all(type(key) is str for key in keys) and all_same(keys, self.keys())
 
     def _identity(self) -> int:
-        return id(self._mapping)
+        return self.mapping
 
     def where(self) -> str:
         if self._by_name:

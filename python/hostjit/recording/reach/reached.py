@@ -43,6 +43,7 @@ class Reached:
         generators: those of random numbers, by address.
         gave_up: there is more, which was not looked at: it takes seconds, and nothing can replay
             the call.
+        left_alone: names of attributes that the call assigns, by the id of the object's dict.
     """
 
     def __init__(self) -> None:
@@ -50,6 +51,7 @@ class Reached:
         default = torch.default_generator
         self.generators: dict[int, torch.Generator] = {address_of(default): default}
         self.gave_up = False
+        self.left_alone: dict[int, frozenset[str]] = {}
         self._obstacle = ""
         self._entries: dict[tuple[str, int], Entry] = {("library", 0): LibraryFunctions()}
         self._names: set[str] = set()
@@ -132,8 +134,9 @@ class Reached:
         self._extend_by(entry, names)
 
     def _extend_by(self, entry: Items | Class | Fields, names: Iterable[str]) -> None:
+        alone = self.left_alone.get(entry.mapping, ()) if isinstance(entry, Items) else ()
         for name in names:
-            if entry.add(name):
+            if name not in alone and entry.add(name):
                 for value in entry.values(name):
                     if is_a(value, _BOUND) and is_a(
                         getattr(value, "__self__", None), RANDOM_SOURCES

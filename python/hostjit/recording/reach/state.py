@@ -263,6 +263,26 @@ class State(Walk):
                         found.append(Counter(entry.leave(name), name, amount))
         return found
 
+    def assigned(self) -> list[tuple[Any, str]]:
+        """Return objects, and names of their attributes, whose assignment is all that differs.
+
+        Nothing where something else does.
+        """
+        if self._everything:
+            return []
+        found: list[tuple[Any, str]] = []
+        for entry in (entry for entry in self._entries.values() if entry.differs()):
+            here = entry.assigned() if isinstance(entry, Items) and entry.watched else None
+            if here is None:
+                return []
+            found += here
+        return found
+
+    def leaves_alone(self, owner: Any) -> bool:
+        """Tell whether nothing that ran may look at attributes of an object but by their names."""
+        entry = self._entries.get(("items", id(instance_dict(owner))))
+        return not (self._everything or (isinstance(entry, Items) and entry.compares_all))
+
     def _only_counts(self, name: str, *, is_global: bool) -> bool:
         return name not in self._asked and all(
             only_counts(code, name, is_global=is_global) and name not in names_in_texts(code)

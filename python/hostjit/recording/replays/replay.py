@@ -37,7 +37,7 @@ from hostjit.recording.programs.results import Results
 from hostjit.recording.programs.ways import Way
 from hostjit.recording.reach.state import Counter, State
 from hostjit.recording.replays.backward_pass import BackwardPass, unhooked_leaves
-from hostjit.recording.replays.checks import ReplayChecks, assign_gradients
+from hostjit.recording.replays.checks import AttributesAssigned, ReplayChecks, assign_gradients
 from hostjit.recording.replays.outside import TensorsOutside, touched_gradients
 from hostjit.recording.replays.places import Places, StaticInputs, moved_off
 from hostjit.recording.replays.pruned import Pruned
@@ -172,10 +172,15 @@ class Replay:
         self._modes = ThreadState.current()
         self._inputs = list(map(describe, program.inputs))
         result, *assigned = describe_output(program.output)[1]
+        stored = [assigned.pop() for _ in results.stores][::-1]
         if assigned:
             result = ("call", assign_gradients, [result, *assigned])
+        if stored:
+            places = AttributesAssigned((x.owner, x.name) for x in results.stores)
+            result = ("call", places, [result, *stored])
         changes = bool(program.mutated or assigned or is_random(program.graph_module.graph))
-        if recorder.handled and (changes or self._counts.stores):
+        has_stores = bool(self._counts.stores or stored)
+        if recorder.handled and (changes or has_stores):
             raise CaptureError(
                 CaptureFailure.UNSUPPORTED_PROGRAM,
                 f"it handles errors of {recorder.handled}, and has effects that no replay takes "
@@ -195,7 +200,7 @@ class Replay:
                 mutated=list(program.mutated),
                 runtime=owner.runtime,
                 numbers=self._numbers,
-                reuse_outputs=owner.reuse_outputs and backward is None and not assigned,
+                reuse_outputs=owner.reuse_outputs and backward is None and not (assigned or stored),
                 backward=backward,
                 outside=self._outside.all,
                 condition=self.checks.condition(),
@@ -205,11 +210,11 @@ class Replay:
                 aligned=self._aligned,
                 results=self._counts.results,
                 stores=self._counts.stores,
-                # A pass that is computed ahead may raise, and never run. Eager counts up to where
-                # an operator raises.
+                # A pass that is computed ahead may raise, and never run. Eager counts, and assigns,
+                # up to where an operator raises.
                 retries=bool(recorder.handled)
                 or (program.is_repeated and not program.mutated)
-                or (bool(self._counts.stores) and not changes),
+                or (has_stores and not changes),
                 in_inference_mode=results.in_inference_mode,
                 by_fields=ByFields.of(*self._opened).described(),
             )

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,7 @@ import torch
 from hostjit import _C
 from hostjit.capturing.arguments import walk_arguments
 from hostjit.capturing.compile_lock import compile_lock
-from hostjit.capturing.instances import is_a, is_one_of
+from hostjit.capturing.instances import instance_dict, is_a, is_one_of
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.collection_pause import collection_paused
@@ -31,6 +32,7 @@ from hostjit.recording.graph.read_numbers import hand_over_numbers, plain_result
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.needed_gradients import needs_gradients
 from hostjit.recording.programs.results import Results
+from hostjit.recording.reach.attributes import Accesses, Attribute
 from hostjit.recording.reach.state import Counter, State
 from hostjit.recording.replays.replay import Replay
 from hostjit.recording.running.compiled_regions import compiled_regions_run_eagerly
@@ -73,6 +75,9 @@ class RecordedRun:
         self._opened = opened
         self._facts = list(map(_placed_facts, leaves))
         self._state = State()
+        owners = owner.attributes.by_owner()
+        self._accesses = Accesses(owners)
+        self._state.left_alone = {id(instance_dict(x)): names for x, names in owners.values()}
         self._state.add_arguments(args, kwargs, opened)
         self._state.add_target(owner.target)
         self.recorder = Recorder(leaves, self._state, owner.options.on_read)
@@ -110,6 +115,7 @@ class RecordedRun:
                 torch.autograd.set_multithreading_enabled(False),
                 FunctionWatcher(recorder),
                 unseen_watcher(),
+                self._accesses,
                 recorder,
                 self._seen,
             ):
@@ -152,6 +158,20 @@ class RecordedRun:
         """Say which Python state the call has changed; "" for none."""
         return self._state.change()
 
+    def assigned(self) -> list[Attribute]:
+        """Return the attributes that are all the call has changed; [] where it changed more."""
+        found = []
+        for owner, name in self._state.assigned():
+            try:
+                found.append(Attribute(weakref.ref(owner), name))
+            except TypeError:  # its slots have no place for that
+                return []
+        return found
+
+    def read_first(self) -> set[tuple[int, str]]:
+        """Return which attributes that calls assign this one has read before."""
+        return self._accesses.read_first()
+
     def changes_are_followed(self) -> bool:
         """Tell whether all that has changed is what `hostjit.compile` follows."""
         return self._state.changes_are_followed()
@@ -169,6 +189,8 @@ class RecordedRun:
             problem = "it changes what its arguments are, not only what is in them"
         if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
             problem = problem or "an argument is the gradient of a tensor that it can reach"
+        if not all(state.leaves_alone(found) for found, _ in self._accesses.assigned()):
+            problem = problem or "it may look at all attributes of an object that it changes"
         if state.take_changed_graphs():
             problem = problem or "gradients flow through its writes of tensors that others have"
         gradients = [id(s.tensor) for s in recorder.sources if isinstance(s, Gradient)]
@@ -190,7 +212,8 @@ class RecordedRun:
         walk_arguments(self._args, note)
         for value in self._kwargs.values():
             walk_arguments(value, note)
-        results = Results(self._result, recorder, self._state, containers)
+        assigned = [*self._accesses.assigned()]
+        results = Results(self._result, recorder, self._state, containers, assigned)
         wants_gradients = needs_gradients(results, recorder, self._seen.codes)
         replay = Replay(
             self._owner,
