@@ -27,6 +27,7 @@ from hostjit.bytecode.splits import (
     is_of_gradients,
     may_be_taken_apart,
 )
+from hostjit.bytecode.unset_variables import with_marks
 
 __all__ = [
     "MOST_PASSES",
@@ -110,7 +111,9 @@ def outline_loop(target: Callable[..., object]) -> Outlined | None:
     target = function_of(target, with_items_in_variables(target.__code__))
     known = with_known_items(target.__code__, target.__globals__)
     found = None if known is None else _outlined(function_of(target, known))
-    return found or _outlined(target)
+    found = found or _outlined(target)
+    marked = None if found is not None else with_marks(target.__code__)
+    return found if marked is None else _outlined(function_of(target, marked))
 
 
 def _outlined(target: types.FunctionType) -> Outlined | None:
@@ -162,14 +165,20 @@ def with_compiled_passes(
     if not may_be_taken_apart(code):
         return None
     code = with_items_in_variables(code)
-    for each in (with_known_items(code, variables), code):
+    ways: tuple[Callable[[types.CodeType], types.CodeType | None], ...] = (
+        lambda code: with_known_items(code, variables),
+        lambda code: code,
+        with_marks,
+    )
+    for way in ways:
         try:
+            each = way(code)
             made = each and _with_compiled_passes(
                 _Loops(each), each, lines, compile_pass, compile_part
             )
         except (AssertionError, LookupError):
             # Dynamo's assembler refuses code; what there is does the same.
-            _log.info("%s keeps its loops", each, exc_info=True)
+            _log.info("%s keeps its loops", code, exc_info=True)
             continue
         if made is not None:
             return made

@@ -175,7 +175,7 @@ def _place_of(
 def _calls_item(instructions: Sequence[dis.Instruction], index: int) -> bool:
     index -= 1 + (instructions[index - 1].opname in ("PRECALL", "PUSH_NULL"))
     method = instructions[index]
-    return method.opname in ("LOAD_METHOD", "LOAD_ATTR") and method.argval == "item"
+    return method.opname in ("LOAD_METHOD", "LOAD_ATTR") and method.argval in ("item", "numpy")
 
 
 class _SeenElsewhereError(Exception):

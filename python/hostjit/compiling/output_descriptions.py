@@ -44,6 +44,8 @@ def describe_output(
             return ("number", made.number(index))
         case capture_outputs.ItemOutput(items):
             return ("call", torch.Tensor.item, describe(items))
+        case capture_outputs.ArrayOutput(items):
+            return ("call", torch.Tensor.numpy, describe(items))
         case capture_outputs.LeafOutput(items):
             if not isinstance(items[0], capture_outputs.GraphOutput):
                 what = "a new tensor that collects gradients is one that the call was given"

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArgumentOutput",
+    "ArrayOutput",
     "BoundOutput",
     "CollectedOutput",
     "Column",
@@ -72,6 +73,13 @@ class NumberOutput:
 @dataclasses.dataclass(frozen=True)
 class ItemOutput:
     """The number that a tensor without dims has in it, an int or a float."""
+
+    items: tuple[Output, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class ArrayOutput:
+    """NumPy's array over the memory of a tensor."""
 
     items: tuple[Output, ...]
 
@@ -245,6 +253,7 @@ Output = (
     GraphOutput
     | NumberOutput
     | ItemOutput
+    | ArrayOutput
     | LeafOutput
     | HandedOnOutput
     | CollectedOutput
@@ -261,8 +270,8 @@ Output = (
 )
 
 _NODES = (
-    *(ItemOutput, LeafOutput, HandedOnOutput, CollectedOutput, SharedOutput, TupleOutput),
-    *(ListOutput, NamedTupleOutput, DictOutput, ObjectOutput, ViewOutput),
+    *(ItemOutput, ArrayOutput, LeafOutput, HandedOnOutput, CollectedOutput, SharedOutput),
+    *(TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput, ViewOutput),
 )
 # Values that compare by equality; a result may share one instead of making it anew.
 IMMUTABLE_TYPES = (
@@ -299,6 +308,8 @@ def rebuild_output(
         return numbers[spec.index]
     if isinstance(spec, ItemOutput):
         return rebuild(spec.items)[0].item()
+    if isinstance(spec, ArrayOutput):
+        return rebuild(spec.items)[0].numpy()
     if isinstance(spec, LeafOutput):
         return rebuild(spec.items)[0].requires_grad_()
     if isinstance(spec, HandedOnOutput):

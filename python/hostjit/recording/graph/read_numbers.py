@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LARGEST_SMALL_INT",
+    "TENSORS",
     "ReadNumber",
+    "StandIn",
     "hand_over_numbers",
+    "is_kept",
     "number_of",
     "plain_result",
 ]
 
 _Number = bool | int | float
 
-_TENSORS = (torch.Tensor, torch.nn.Parameter)
+TENSORS = (torch.Tensor, torch.nn.Parameter)
+"""What is read of others is left to them."""
 # Such ints are floats of 64 bits.
 _LARGEST_INT = 2**53
 LARGEST_SMALL_INT = 2**52
@@ -69,7 +73,7 @@ def number_of(
     Returns None where others may see the number, and where it has no such stand-in. What the
     recorded call returns, others may see by `plain_result`.
     """
-    if not is_one_of(type(tensor), _TENSORS) or tensor.numel() != 1:
+    if not is_one_of(type(tensor), TENSORS) or tensor.numel() != 1:
         return None
     if tensor.device.type not in ("cpu", "cuda") or tensor.layout is not torch.strided:
         return None
@@ -79,7 +83,7 @@ def number_of(
         return None
     if torch._C._functorch.peek_interpreter_stack() is not None:
         return None
-    if not _is_kept(frame, recorder, is_float=is_float):
+    if not is_kept(frame, recorder, is_float=is_float):
         return None
     is_int = is_int and not is_float
     # A copy: the tensor may be written.
@@ -98,15 +102,15 @@ def hand_over_numbers(frame: types.FrameType) -> None:
     Operators of Python call methods of what they are given besides such a number.
     """
     given = frame.f_locals
-    for name in [name for name, value in given.items() if type(value) is ReadNumber]:
+    for name in [name for name, value in given.items() if isinstance(value, StandIn)]:
         given[name] = given[name].read()
 
 
 def _plain(value: Any, made: dict[int, Any]) -> Any:
     """A value with plain numbers; `made`: what containers have become, which stay one object."""
     kind = type(value)
-    if kind is ReadNumber:
-        return value.tensor.item()
+    if issubclass(kind, StandIn):
+        return value.plain()
     if not is_one_of(kind, (tuple, list, dict)):
         return value
     if id(value) not in made:
@@ -127,7 +131,7 @@ def _with_numbers_read(index: Any) -> Any:
     return index
 
 
-def _is_kept(frame: types.FrameType, recorder: Recorder, *, is_float: bool = False) -> bool:
+def is_kept(frame: types.FrameType, recorder: Recorder, *, is_float: bool = False) -> bool:
     """Whether no function sees the number that the code of a frame is given now, but its own.
 
     The caller of the recorded call may.
@@ -154,7 +158,21 @@ def _is_pythons(name: str, frame: types.FrameType) -> bool:
     return found is not None and found is getattr(builtins, name)
 
 
-class ReadNumber:
+class StandIn:
+    """Stands for what code has read of a tensor, where it keeps that to itself."""
+
+    __slots__ = ()
+
+    def plain(self) -> Any:
+        """Return what it stands for, for what comes behind the call."""
+        raise NotImplementedError
+
+    def read(self) -> Any:
+        """Return what it stands for. From then on a replay compares that."""
+        raise NotImplementedError
+
+
+class ReadNumber(StandIn):
     """What a tensor without dims has in it, an int or a float: comparing it reads the answer alone.
 
     Whatever else is done with it reads the number, and does that with it.
@@ -197,6 +215,11 @@ class ReadNumber:
     def followed_value(self, container: Any) -> Any:
         """Return what `PLACES` puts into a container as the number."""
         return self.tensor if _is_real(container) else self.read()
+
+    def plain(self) -> _Number:
+        """Return the number, for what comes behind the call."""
+        number: _Number = self.tensor.item()
+        return number
 
     def read(self) -> _Number:
         """Return the number. From then on a replay compares it."""
@@ -309,7 +332,7 @@ class ReadNumber:
             cast = self.tensor.to(other.dtype)
             return getattr(other, f"__{'' if is_second else 'r'}{name}__")(cast)
         operand = self._operand(other)
-        if operand is None or not _is_kept(frame, self._recorder):
+        if operand is None or not is_kept(frame, self._recorder):
             return None
         pair: Any = (operand, self.tensor) if is_second else (self.tensor, operand)
         if name != "truediv":
@@ -322,7 +345,7 @@ class ReadNumber:
         """What an operator makes of a small int and an int; None: the number is read."""
         operand: Any = other.tensor if isinstance(other, ReadNumber) and other.is_small else other
         is_constant = type(other) is int
-        if not _is_kept(frame, self._recorder) or (is_constant and abs(operand) > _LARGEST_ADDED):
+        if not is_kept(frame, self._recorder) or (is_constant and abs(operand) > _LARGEST_ADDED):
             return None
         if name in ("mod", "floordiv") and is_constant and operand > 0 and not is_second:
             divide = torch.remainder if name == "mod" else torch.floor_divide
@@ -360,7 +383,7 @@ def _is_in_place(frame: types.FrameType) -> bool:
 
 def _is_real(other: object) -> TypeGuard[torch.Tensor]:
     """Whether something is a tensor that meets a tensor of one number as it meets a number."""
-    if not isinstance(other, torch.Tensor) or not is_one_of(type(other), _TENSORS):
+    if not isinstance(other, torch.Tensor) or not is_one_of(type(other), TENSORS):
         return False
     return other.is_cpu and other.dtype in (torch.float32, torch.float64)
 

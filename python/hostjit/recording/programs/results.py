@@ -15,6 +15,7 @@ from hostjit.capturing.instances import has_member, is_a, is_namedtuple_type
 from hostjit.capturing.results.outputs import (
     IMMUTABLE_TYPES,
     ArgumentOutput,
+    ArrayOutput,
     BoundOutput,
     ConstantOutput,
     DictOutput,
@@ -32,6 +33,7 @@ from hostjit.capturing.results.shared_results import can_be_made, is_repeated, v
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.calls.opened_objects import can_open, fields_of
 from hostjit.recording.graph.inputs import Bound, Constant, Leaf
+from hostjit.recording.graph.read_arrays import ReadArray
 from hostjit.recording.graph.read_numbers import ReadNumber
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.reach.state import State
@@ -92,8 +94,10 @@ class Results:
         self.tensors: list[torch.Tensor] = []
         self._open: set[int] = set()
         self._made: set[int] | None = set() if assigned else None
+        self._arrays: list[ReadArray] = []
         self.output = self._describe(result)
         self.stores = [Store(*place, self._describe(getattr(*place))) for place in assigned]
+        self._check_arrays()
         if torch.is_grad_enabled():
             self._make_views()
         self.user_count = len(self.nodes)
@@ -112,6 +116,12 @@ class Results:
         if called or len(kinds) > 1:
             raise _cannot_make("a tensor of another inference mode")
         return True
+
+    def _check_arrays(self) -> None:
+        """Refuse arrays over memory that something else has, too."""
+        places = [storage_of(array.of) for array in self._arrays]
+        if len({*places}) < len(places) or not {*places}.isdisjoint(map(storage_of, self.tensors)):
+            raise _cannot_make("an array of memory that a tensor or another array has")
 
     def _make_views(self) -> None:
         """Have calls make results that are views of others: autograd knows of views it made.
@@ -161,6 +171,9 @@ class Results:
             return self._tensor(value)
         if is_a(value, ReadNumber):
             return ItemOutput((self._tensor(value.tensor),))
+        if is_a(value, ReadArray):
+            self._arrays.append(value)
+            return ArrayOutput((self._tensor(value.tensor),))
         if is_a(value, IMMUTABLE_TYPES):
             return ConstantOutput(value)
         if id(value) in self._containers:

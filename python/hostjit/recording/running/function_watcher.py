@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from hostjit.bytecode.followed_calls import float_of
 from hostjit.capturing.decompositions.attention import native_attention
+from hostjit.recording.graph.read_arrays import ReadArray, array_of
 from hostjit.recording.graph.read_numbers import ReadNumber, number_of
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.running.recurrent_networks import is_cast_network, recorded_network
@@ -48,6 +49,10 @@ class FunctionWatcher(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
+        if func is torch.Tensor.numpy and len(args) == 1 and not kwargs:
+            array = self._array_of(args[0], sys._getframe(1))
+            if array is not None:
+                return array
         if name in _VALUES:
             self._recorder.read(args[0], f"{name.strip('_')}()")
         elif name in _MEMORY:
@@ -82,6 +87,14 @@ class FunctionWatcher(TorchFunctionMode):
             return native_attention(*args, **(kwargs or {}))
         with recorded_network(func, args):
             return func(*args, **(kwargs or {}))
+
+    def _array_of(self, tensor: Any, frame: types.FrameType) -> ReadArray | None:
+        """What stands for an array that the code of a frame makes of a tensor."""
+        if self._recorder.on_read != "guard":
+            return None
+        array = array_of(tensor, frame, self._recorder)
+        self._recorder.has_numbers = self._recorder.has_numbers or array is not None
+        return array
 
     def _number_of(self, func: Any, args: Any, frame: types.FrameType) -> ReadNumber | None:
         """What stands for the number that a method gives to the code of a frame."""

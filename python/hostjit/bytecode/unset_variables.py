@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Variables that may have no value where a loop begins, as Python's compiler allows.
+
+    if self.clip is not None:
+        clip = self.clip(progress)
+    for sample in samples:
+        if self.clip is not None:
+            values = values.clamp(-clip, clip)
+
+The function of a pass is given its variables, so these have a mark of their own meanwhile. Reading
+one that has it raises UnboundLocalError, as ever.
+"""
+
+from __future__ import annotations
+
+import types
+
+from torch._dynamo.bytecode_transformation import (
+    Instruction,
+    add_push_null,
+    cleaned_instructions,
+    create_call_function,
+    create_instruction,
+)
+
+from hostjit.bytecode.appended import become, beside
+from hostjit.bytecode.flow import LOADS, CodeFlow
+from hostjit.bytecode.handlers import with_handlers
+from hostjit.bytecode.rewriting import with_more_variables
+from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, may_be_taken_apart, parameters_of
+
+__all__ = ["Unset", "with_marks"]
+
+_OTHER_READS = frozenset({"DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
+
+
+class Unset:
+    """What a variable has that was given no value."""
+
+
+def _raise_unset(name: str) -> None:
+    text = f"cannot access local variable {name!r} where it is not associated with a value"
+    raise UnboundLocalError(text)
+
+
+def with_marks(code: types.CodeType) -> types.CodeType | None:
+    """Return code in which variables that loops need have values; None where they do anyway."""
+    if not may_be_taken_apart(code):
+        return None
+    instructions = cleaned_instructions(code)
+    flow = CodeFlow(instructions, code)
+    parameters = parameters_of(code)
+    names = {
+        name
+        for head, inside in flow.loops().items()
+        for name in flow.needed_by(head, inside) - flow.assigned_at(head, parameters)
+        if not flow.is_cell(name)
+    }
+    names -= {each.argval for each in instructions if each.opname in _OTHER_READS}
+    if not names:
+        return None
+
+    def rewrite(found: list[Instruction]) -> tuple[list[Instruction], list[str]]:
+        begin = begin_of(found)
+        made: list[Instruction] = []
+        for index, each in enumerate(found):
+            if index == begin:
+                for name in sorted(names):
+                    made.append(create_instruction("LOAD_CONST", argval=Unset))
+                    made.append(create_instruction("STORE_FAST", argval=name))
+            made.append(each)
+            if each.opname in LOADS and each.argval in names:
+                made += _checked(each)
+        return with_handlers(made, {*made}, 0), []
+
+    return with_more_variables(code, rewrite)
+
+
+def _checked(load: Instruction) -> list[Instruction]:
+    """What follows the load of a variable: the variable again, if it has a value."""
+    name = load.argval
+    become(load, create_instruction("LOAD_FAST", argval=name))
+    again = create_instruction("NOP")
+    return beside(
+        load,
+        (
+            create_instruction("LOAD_CONST", argval=Unset),
+            create_instruction("IS_OP", arg=0),
+            create_instruction(JUMP_IF_NOT, target=again),
+            *add_push_null([create_instruction("LOAD_CONST", argval=_raise_unset)]),
+            create_instruction("LOAD_CONST", argval=name),
+            *create_call_function(1, False),
+            create_instruction("POP_TOP"),
+            again,
+            create_instruction("LOAD_FAST", argval=name),
+        ),
+    )
