@@ -113,6 +113,8 @@ def _first_lines(error: Exception) -> str:
         return "a tensor is sparse, such as a gradient of nn.Embedding(sparse=True)"
     if isinstance(error, exc.InternalTorchDynamoError) or _is_dynamos_own(error):
         return "PyTorch's tracer fails with an error of its own"
+    if "use_numpy_random_stream" in str(error) or "RandomState(" in str(error):
+        return "NumPy draws random numbers, which is left to Python"
     lines = []
     for line in str(error).splitlines():
         stripped = line.strip()

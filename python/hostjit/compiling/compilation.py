@@ -489,7 +489,9 @@ class Compilation(PartsAndRecordings):
         return parts.hooked(self.target)
 
     def _say_parts(self, error: CaptureError) -> None:
-        self._say("parts", f"runs in parts: {error}")
+        # That a call computes gradients is no reason where recordings do.
+        reason = self._reason_for_parts if stops_at_gradients(error) else ""
+        self._say("parts", f"runs in parts: {reason or error}")
 
     def _say_known(
         self, positions: Set[int], args: tuple[Any, ...], kwargs: dict[str, Any], reason: str

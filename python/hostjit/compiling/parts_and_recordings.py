@@ -70,6 +70,7 @@ class PartsAndRecordings(Specializer):
         self._tries_passes = False
         self._passes_gave_up = False
         self._calls_differ = False
+        self._reason_for_parts = ""
         self._compiling = 0
         self._before_recordings: list[_C.Specialization] = []
 
@@ -156,8 +157,12 @@ class PartsAndRecordings(Specializer):
         """
         self._calls_differ = True
 
-    def give_up_recordings(self) -> None:
-        """Answer calls as before there were recordings, of which there will be no more."""
+    def give_up_recordings(self, reason: str = "") -> None:
+        """Answer calls as before there were recordings, of which there will be no more.
+
+        `reason`: why, in words, if that is known.
+        """
+        self._reason_for_parts = reason
         if self.records_ahead_of_steps:
             self._said.discard("parts")
         self.record_no_more()

@@ -68,7 +68,7 @@ class PassCompilation(Compilation):
         """Record the ways out of a pass, which are few: to the next pass, or out of the loop."""
         return super()._record_instead(error, in_loop=True)
 
-    def give_up_recordings(self) -> None:
+    def give_up_recordings(self, reason: str = "") -> None:
         """Answer calls as before there were recordings; the whole may be recorded, rather.
 
         What gradients are computed in is first recorded up to there.
@@ -78,7 +78,7 @@ class PassCompilation(Compilation):
             self._recorded = None
             self.answers_anew()
             return
-        super().give_up_recordings()
+        super().give_up_recordings(reason)
         self._whole.record(passes_gave_up=True)
 
     def note_single_pass(self) -> None:

@@ -16,6 +16,7 @@ from hostjit import _C
 from hostjit.bytecode.loops import lines_of_loops
 from hostjit.bytecode.splits import Split, split_ahead_of_steps, split_behind_gradients
 from hostjit.capturing.arguments import object_leaves, tensor_leaves
+from hostjit.capturing.errors import CaptureError
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
 from hostjit.parts.known_objects import is_made_by_callers
@@ -189,12 +190,12 @@ class RecordingsInsteadOfParts(Recordings):
     def note_single_pass(self) -> None:
         self._compilation.note_single_pass()
 
-    def _give_up(self) -> None:
+    def _give_up(self, reason: str = "") -> None:
         function = self._compiled()
         self._answers_instead = self.target if self._is_part or function is None else function
         self._kept.clear()
         if not (self._met_own_steps and self._compilation.record_ahead_of_steps()):
-            self._compilation.give_up_recordings()
+            self._compilation.give_up_recordings(reason)
 
     def _leave_other_ways(self, reason: str) -> _C.Specialization | None:
         if self._limits is self._limits_of_loops:
@@ -204,15 +205,15 @@ class RecordingsInsteadOfParts(Recordings):
 
     def _compile_from_now_on(self, reason: str) -> _C.Specialization:
         self._compilation.note_calls_differ()
-        self._give_up()
+        self._give_up(f"it {reason}")
         assert self._answers_instead is not None
         return route_any_call(self._answers_instead)
 
     def _refuse(
-        self, error: Exception, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+        self, error: CaptureError, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> _C.Specialization | None:
         if not self._leaves_some(args):
-            self._give_up()
+            self._give_up(error.what)
         return None
 
     def _leaves_some(self, args: tuple[Any, ...]) -> bool:
@@ -224,7 +225,7 @@ class RecordingsInsteadOfParts(Recordings):
         return any(replay.is_repeated for calls in self._calls for replay in calls.replays)
 
     def _refuse_changes(self, changed: str, numbers_alone: bool) -> _C.Specialization | None:
-        self._give_up()
+        self._give_up(f"it changes {changed}, which a replay would not")
         return None
 
     def _say(self, key: str, message: str) -> None:

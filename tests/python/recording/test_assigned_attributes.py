@@ -160,6 +160,14 @@ def deleted(self, x):
     return y
 
 
+def deleted_at_times(self, x):
+    self.kept = x * 2
+    y = self.kept + 1
+    if (x.sum() > 0).item():
+        del self.kept
+    return y
+
+
 def by_values(self, x):
     if (x.sum() > 0).item():
         self.kept = x * 2
@@ -186,6 +194,7 @@ def counted(self, x):
         by_dict,
         by_setattr,
         deleted,
+        deleted_at_times,
         by_values,
         in_two_places,
         counted,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
-from hostjit.capturing.instances import has_member, is_a, is_namedtuple_type
+from hostjit.capturing.instances import has_member, instance_dict, is_a, is_namedtuple_type
 from hostjit.capturing.results.outputs import (
     IMMUTABLE_TYPES,
     ArgumentOutput,
@@ -96,7 +96,7 @@ class Results:
         self._made: set[int] | None = set() if assigned else None
         self._arrays: list[ReadArray] = []
         self.output = self._describe(result)
-        self.stores = [Store(*place, self._describe(getattr(*place))) for place in assigned]
+        self.stores = [Store(*place, self._describe(_found_at(*place))) for place in assigned]
         self._check_arrays()
         if torch.is_grad_enabled():
             self._make_views()
@@ -236,6 +236,13 @@ class Results:
             self.tensors.append(tensor)
         output = GraphOutput(self.nodes.index(node))
         return LeafOutput((output,)) if is_new_leaf(tensor) else output
+
+
+def _found_at(owner: Any, name: str) -> Any:
+    attributes = instance_dict(owner) or {}
+    if name not in attributes:
+        raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, f"it deletes '.{name}' of an object")
+    return attributes[name]
 
 
 def is_new_leaf(tensor: torch.Tensor) -> bool:

@@ -149,7 +149,7 @@ class Accesses:
                 watched = Accesses._watched.get((kind, name)) or _Watched(kind, name)
                 if not watched.observers:
                     try:
-                        setattr(kind, name, watched)
+                        type.__setattr__(kind, name, watched)  # metaclasses see nothing of it
                     except TypeError:  # of a class that nobody changes
                         self._first |= {(key, name): False for key in self._owners}
                         continue
@@ -167,9 +167,9 @@ class Accesses:
                     continue
                 del Accesses._watched[kind, name]
                 if watched.before is MISSING:
-                    delattr(kind, name)
+                    type.__delattr__(kind, name)
                 else:
-                    setattr(kind, name, watched.before)
+                    type.__setattr__(kind, name, watched.before)
 
     def note(self, owner: Any, name: str, *, assigns: bool) -> None:
         """Note that an attribute of an object is read, or assigned."""
