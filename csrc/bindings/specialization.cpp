@@ -247,8 +247,8 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   if (!identities_.hold(leaves)) return false;
   if (watches_.tensors().any_gradients() && meets_gradient_elsewhere(leaves)) return false;
   if (!leaves.objects.empty() && !knows_objects(leaves)) return false;
+  if (!find_row(leaves)) return false;  // which reads the numbers that tensors are made of
   if (!mutated_.empty() && is_reached_twice(leaves)) return false;
-  if (!find_row(leaves)) return false;
   if (!has_last_checks_) [[likely]]
     return true;
   return last_checks_hold(values, nargs, kwnames, leaves);

@@ -154,7 +154,9 @@ def _uses(
 def _place_of(
     instructions: Sequence[Instruction], code: types.CodeType, offset: int, is_float: bool
 ) -> int | None:
-    """Where an operator of Python or a call of `item` is; it may begin ahead of CALL.
+    """Where an operator, a call of `item` or the read of an attribute is, if it begins there.
+
+    A call may begin ahead of CALL.
 
     Dynamo's instructions have offsets of their own, but as many calls and operators.
     """
@@ -162,11 +164,13 @@ def _place_of(
     # Where Python code is called, it is behind what CPython keeps in the code of the call.
     index = max(i for i, each in enumerate(original) if each.offset <= offset)
     index += original[index].opname == "PRECALL"
-    if original[index].opname not in ("BINARY_OP", "CALL"):
+    if original[index].opname not in ("BINARY_OP", "CALL", "LOAD_ATTR"):
         return None
     name = original[index].opname
     count = sum(each.opname == name for each in original[:index])
     place = [i for i, each in enumerate(instructions) if each.opname == name][count]
+    if name == "LOAD_ATTR":
+        return place if instructions[place].argval == original[index].argval else None
     if name == "BINARY_OP" or is_float or _calls_item(original, index):
         return place
     return None

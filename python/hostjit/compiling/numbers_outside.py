@@ -54,6 +54,10 @@ class NumbersOutside:
                 varying = varying or f"the {type(number.value).__name__} {number.name}"
         return varying
 
+    def varying(self, found: Iterable[NumberOutside]) -> list[NumberOutside]:
+        """Return those of what a call found that have had too many values."""
+        return [number for number in found if len(self._seen_at(number)) > _MOST_VALUES]
+
     def _seen_at(self, number: NumberOutside) -> set[str]:
         holder, seen = self._values.get(number.place, (None, set()))
         is_gone = holder is not None and holder() is None

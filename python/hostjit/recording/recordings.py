@@ -66,7 +66,7 @@ class Recordings(Specializer):
     Attributes:
         pass_variables: the callable does what a pass of a loop with these does.
         open_arguments: those of its arguments that may be any numbers; None if all are compared.
-        attributes: those of objects that calls assign.
+        attributes: those of objects that calls assign, or that are another number at each call.
     """
 
     records = True
@@ -339,10 +339,12 @@ class Recordings(Specializer):
         if self.pass_variables is None:  # of passes there may be any number in a call
             run.follow_counters()
         varies = self._outside.note(run.numbers(), floats_only=self._limits.floats_only)
+        if varies and self._opens(run):
+            return None, result  # the next call is recorded for any of them
         if varies and _C.recompile_limit() is not None:
             return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result
-        if read := run.read_first():
-            self.attributes.remove(read)
+        if used := run.used_otherwise():
+            self.attributes.refuse(used)
             return None, result
         changed = run.changed()
         if changed and self.attributes.add(run.assigned()):
@@ -385,6 +387,15 @@ class Recordings(Specializer):
         replay.note_cost(begin)
         self._calls.add(replay, calls)
         return specialization, result
+
+    def _opens(self, run: RecordedRun) -> bool:
+        """Have programs take numbers that vary; tells whether that may be, and was not so before.
+
+        Programs of several passes do not.
+        """
+        if self.pass_variables is not None:
+            return False
+        return self.attributes.open(run.attributes_of(self._outside.varying(run.numbers())))
 
     def _note_run(self, run: RecordedRun) -> None:
         """Look at a call that was recorded."""

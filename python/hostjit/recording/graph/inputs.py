@@ -58,7 +58,7 @@ class Number:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class OpenArgument:
-    """A number among the arguments, of which calls may bring any; as a tensor without dims.
+    """A number among the arguments or attributes that may be any; as a tensor without dims.
 
     Attributes:
         tensor: what it is, of int64 or float64.
@@ -66,13 +66,15 @@ class OpenArgument:
         type: of the number.
         argument: which of the arguments it is.
         position: which of the numbers among the arguments it is.
+        place: the dict and the key where it is, of an attribute.
     """
 
     tensor: torch.Tensor
     slot: int
     type: type[int] | type[float]
-    argument: int
-    position: int
+    argument: int | None
+    position: int | None
+    place: tuple[Any, ...] = ()
 
 
 Source = Leaf | Bound | Constant | Gradient | Number | OpenArgument

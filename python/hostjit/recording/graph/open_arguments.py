@@ -20,7 +20,7 @@ from hostjit.recording.graph.inputs import OpenArgument
 from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, ReadNumber
 from hostjit.recording.graph.recorder import Recorder
 
-__all__ = ["OpenArguments"]
+__all__ = ["OpenArguments", "may_be_any"]
 
 
 class OpenArguments:
@@ -42,7 +42,7 @@ class OpenArguments:
         return frozenset(
             f"L['args'][{index}]"
             for index in self.indices
-            if index < len(args) and _may_be_any(args[index])
+            if index < len(args) and may_be_any(args[index])
         )
 
     def opened(self, args: Sequence[Any], recorder: Recorder) -> list[Any]:
@@ -51,7 +51,7 @@ class OpenArguments:
         positions = _positions(args)
         for index in sorted(self.indices)[-MOST_NUMBERS:]:
             value: Any = args[index] if index < len(args) else None
-            if not _may_be_any(value):
+            if not may_be_any(value):
                 continue
             kind: Any = type(value)
             tensor = torch.tensor(value, dtype=torch.int64 if kind is int else torch.float64)
@@ -68,7 +68,8 @@ def _positions(args: Sequence[Any]) -> list[int]:
     return [sum(counts[:index]) for index in range(len(args))]
 
 
-def _may_be_any(value: Any) -> bool:
+def may_be_any(value: Any) -> bool:
+    """Tell whether a value is a number in place of which there may be any other of its type."""
     if type(value) is int:
         return -LARGEST_SMALL_INT <= value <= LARGEST_SMALL_INT
     return type(value) is float and abs(value) < float("inf")

@@ -52,6 +52,8 @@ def carried(
     given = _given(output, variables)
     now = [*args]
     for number in recorder.opened:
+        if number.argument is None:
+            raise CannotCarryError
         now[number.argument] = number
     taken = dict(zip(variables.taken, now, strict=not variables.counts))
     both = [name for name in variables.taken if name in given and name != variables.item]

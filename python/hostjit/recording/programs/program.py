@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -244,13 +244,11 @@ def _take_reads(
     reads = results[-count:]
     graph = torch.fx.Graph()
     nodes: dict[torch.fx.Node, torch.fx.Node] = {}
-    needed = _computed_of(reads)
-    if any(map(draws, needed)):  # each draw follows from those before it
-        last = max([*traced.nodes].index(read) for read in reads)
-        needed = {*[*traced.nodes][: last + 1]}
+    missing = set(reads)
     for node in traced.nodes:
-        if node.op == "placeholder" or node in needed:
+        if node.op == "placeholder" or missing:
             nodes[node] = graph.node_copy(node, lambda old: nodes[old])
+        missing.discard(node)
     for read in reads:
         if read.op == "placeholder":
             copy = graph.call_function(aten.clone.default, (nodes[read],))
@@ -258,6 +256,7 @@ def _take_reads(
             nodes[read] = copy
     graph.output(tuple(nodes[read] for read in reads))
     remove_dead_nodes(graph)
+    _remove_unread_draws(graph)
     remove_dead_nodes(traced)
     functional.graph_module.recompile()
     module = graph_module(functional.graph_module, graph)
@@ -266,15 +265,17 @@ def _take_reads(
     return ReadGraph(module, inputs, expected, where)
 
 
-def _computed_of(nodes: Iterable[torch.fx.Node]) -> set[torch.fx.Node]:
-    """Return nodes and all that they are computed of."""
-    found, pending = set[torch.fx.Node](), [*nodes]
-    while pending:
-        node = pending.pop()
-        if node not in found:
-            found.add(node)
-            pending += node.all_input_nodes
-    return found
+def _remove_unread_draws(graph: torch.fx.Graph) -> None:
+    """Remove draws of random numbers where no value that is read follows from one.
+
+    Each follows from those before it: where one is read, all stay.
+    """
+    found = [node for node in graph.nodes if draws(node)]
+    if any(node.users for node in found):
+        return
+    for node in found:
+        graph.erase_node(node)
+    remove_dead_nodes(graph)
 
 
 def _bind(sources: Sequence[Source], functional: FunctionalGraph) -> tuple[InputBinding, ...]:

@@ -5,24 +5,32 @@
     return self.head(self.features)
 
 What such an attribute was before is nothing to the call, and what it is afterwards a replay assigns
-as the call does.
+as the call does. And attributes that are another number at each call, a weight of a loss say, which
+code only computes with: a program takes them as numbers.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import sys
 import threading
+import types
 import weakref
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import instance_dict
+from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS
 
 __all__ = ["Accesses", "Attribute", "Attributes", "as_defined"]
 
 # What is known of more is not worth what it costs.
 _MOST = 64
+# Objects by id, with names of attributes.
+Owners = Mapping[int, tuple[Any, frozenset[str]]]
+# What stands for a number in the code of a frame, if something may.
+_StandIn = Callable[[Any, str, Any, types.FrameType], Any]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,32 +56,53 @@ class Attributes:
 
     def __init__(self) -> None:
         self._known: dict[tuple[int, str], Attribute] = {}
-        self._read: set[tuple[int, str]] = set()
+        self._numbers: dict[tuple[int, str], Attribute] = {}
+        self._refused: set[tuple[int, str]] = set()
 
     def add(self, found: Iterable[Attribute]) -> bool:
         """Leave attributes to the calls from now on; tells whether that is new, and may be."""
         fresh = {each.key: each for each in found}
-        if not fresh or self._read & fresh.keys() or fresh.keys() <= self._known.keys():
+        if not fresh or self._refused & fresh.keys() or fresh.keys() <= self._known.keys():
             return False
-        self._known = {key: each for key, each in self._known.items() if each.owner() is not None}
-        self._known |= fresh
+        self._known = _alive(self._known) | fresh
         return len(self._known) <= _MOST
 
-    def remove(self, keys: Iterable[tuple[int, str]]) -> None:
-        """Compare attributes from now on, which calls have read before they assigned them."""
+    def open(self, found: Iterable[Attribute]) -> bool:
+        """Have programs take numbers from now on; tells whether that is new, and may be."""
+        fresh = {each.key: each for each in found}
+        if not fresh or (self._refused | self._numbers.keys()) & fresh.keys():
+            return False
+        self._numbers = _alive(self._numbers) | fresh
+        return len(self._numbers) <= MOST_NUMBERS
+
+    def refuse(self, keys: Iterable[tuple[int, str]]) -> None:
+        """Compare attributes from now on, of which calls have made other use."""
         for key in keys:
             self._known.pop(key, None)
-            self._read.add(key)
+            self._numbers.pop(key, None)
+            self._refused.add(key)
 
-    def by_owner(self) -> dict[int, tuple[Any, frozenset[str]]]:
-        """Return the objects that there are, by id, with the names of the attributes."""
-        found: dict[int, tuple[Any, frozenset[str]]] = {}
-        for each in self._known.values():
-            owner = each.owner()
-            if owner is not None:
-                _, names = found.get(id(owner), (owner, frozenset[str]()))
-                found[id(owner)] = owner, names | {each.name}
-        return found
+    def by_owner(self) -> Owners:
+        """Return the objects whose attributes calls assign."""
+        return _by_owner(self._known)
+
+    def numbers_by_owner(self) -> Owners:
+        """Return the objects whose attributes are such numbers."""
+        return _by_owner(self._numbers)
+
+
+def _alive(known: dict[tuple[int, str], Attribute]) -> dict[tuple[int, str], Attribute]:
+    return {key: each for key, each in known.items() if each.owner() is not None}
+
+
+def _by_owner(known: Mapping[tuple[int, str], Attribute]) -> Owners:
+    found: dict[int, tuple[Any, frozenset[str]]] = {}
+    for each in known.values():
+        owner = each.owner()
+        if owner is not None:
+            _, names = found.get(id(owner), (owner, frozenset[str]()))
+            found[id(owner)] = owner, names | {each.name}
+    return found
 
 
 class _Watched:
@@ -102,6 +131,8 @@ class _Watched:
         if owner is not None:
             self._tell(owner, assigns=False)
             found = dict.get(instance_dict(owner) or {}, self._name, MISSING)
+            for observer in self.observers:
+                found = observer.number(owner, self._name, found, sys._getframe(1))
         if found is MISSING:
             found = self.inherited
         if found is MISSING:
@@ -135,15 +166,25 @@ class Accesses:
     _lock = threading.Lock()
     _watched: dict[tuple[type, str], _Watched] = {}  # noqa: RUF012
 
-    def __init__(self, owners: Mapping[int, tuple[Any, frozenset[str]]]) -> None:
-        """`owners`: as `Attributes.by_owner` returns them."""
-        self._owners = owners
+    def __init__(self, owners: Owners, numbers: Owners, stand_in: _StandIn) -> None:
+        """Enter nothing yet.
+
+        Args:
+            owners: objects, and which of their attributes are assigned.
+            numbers: the same of those that are numbers which are read.
+            stand_in: given an object, a name, the number and a frame that reads it, returns what
+                stands for it there; None where others may see it.
+        """
+        self._owners, self._numbers = owners, numbers
+        self._stand_in: _StandIn | None = stand_in
         self._first: dict[tuple[int, str], bool] = {}
+        self._others: set[tuple[int, str]] = set()
         self._thread = threading.get_ident()
         self._entered: list[tuple[type, str]] = []
 
     def __enter__(self) -> Accesses:
-        pairs = {(type(owner), name) for owner, names in self._owners.values() for name in names}
+        both = (*self._owners.values(), *self._numbers.values())
+        pairs = {(type(owner), name) for owner, names in both for name in names}
         with Accesses._lock:
             for kind, name in pairs:
                 watched = Accesses._watched.get((kind, name)) or _Watched(kind, name)
@@ -151,7 +192,9 @@ class Accesses:
                     try:
                         type.__setattr__(kind, name, watched)  # metaclasses see nothing of it
                     except TypeError:  # of a class that nobody changes
-                        self._first |= {(key, name): False for key in self._owners}
+                        keys = {(key, name) for key in (*self._owners, *self._numbers)}
+                        self._first |= dict.fromkeys(keys, False)
+                        self._others |= {x for x in keys if x[0] in self._numbers}
                         continue
                     Accesses._watched[kind, name] = watched
                 watched.observers.append(self)
@@ -159,6 +202,7 @@ class Accesses:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stand_in = None  # which holds this
         with Accesses._lock:
             for kind, name in self._entered:
                 watched = Accesses._watched[kind, name]
@@ -173,13 +217,35 @@ class Accesses:
 
     def note(self, owner: Any, name: str, *, assigns: bool) -> None:
         """Note that an attribute of an object is read, or assigned."""
-        if threading.get_ident() == self._thread:
-            self._first.setdefault((id(owner), name), assigns)
+        if threading.get_ident() != self._thread:
+            return
+        self._first.setdefault((id(owner), name), assigns)
+        if assigns and self._is_number(owner, name):
+            self._others.add((id(owner), name))
 
-    def read_first(self) -> set[tuple[int, str]]:
-        """Return which attributes were read, or might have been, and not assigned before."""
+    def number(self, owner: Any, name: str, value: Any, frame: types.FrameType) -> Any:
+        """Return what the code of a frame is given, that reads an attribute of an object."""
+        if threading.get_ident() != self._thread or not self._is_number(owner, name):
+            return value
+        if (id(owner), name) in self._others:
+            return value  # it is another by now
+        found = None if self._stand_in is None else self._stand_in(owner, name, value, frame)
+        if found is None:
+            self._others.add((id(owner), name))
+            return value
+        return found
+
+    def _is_number(self, owner: Any, name: str) -> bool:
+        _, names = self._numbers.get(id(owner), (None, frozenset[str]()))
+        return name in names
+
+    def used_otherwise(self) -> set[tuple[int, str]]:
+        """Return which attributes were used in other ways, or might have been.
+
+        Those that were read before they were assigned, and numbers that others have seen.
+        """
         known = {(key, name) for key, (_, names) in self._owners.items() for name in names}
-        return {key for key in known if self._first.get(key) is False}
+        return {key for key in known if self._first.get(key) is False} | self._others
 
     def assigned(self) -> Iterator[tuple[Any, str]]:
         """Yield the objects whose attributes were assigned, and the names of these."""

@@ -20,6 +20,7 @@ from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import HEAP_TYPE, instance_dict, is_a, is_one_of, shown
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.compiling.numbers_outside import NumberOutside
+from hostjit.recording.reach.attributes import Attribute
 
 __all__ = [
     "Entry",
@@ -328,6 +329,22 @@ class Items(Entry):
         names = tuple(self._expected)
         values = tuple(dict.get(self._mapping, name, MISSING) for name in names)
         return [*watches, ("dict_items", self._mapping, owner, names, values, MISSING)]
+
+
+def attribute_at(holder: weakref.ref[Any] | None, identity: int, name: Any) -> Attribute | None:
+    """Return the plain attribute of an object that is in a dict; None where it is something else.
+
+    `identity`: of the dict.
+    """
+    owner = None if holder is None else holder()
+    if owner is None or id(instance_dict(owner)) != identity or type(name) is not str:
+        return None
+    if holder is None or not _stores_attributes(type(owner)):
+        return None
+    inherited = getattr(type(owner), name, None)
+    if any(hasattr(type(inherited), way) for way in ("__get__", "__set__")):
+        return None
+    return Attribute(holder, name)
 
 
 def _stores_attributes(kind: Any) -> bool:

@@ -139,7 +139,9 @@ class Replay:
         self.reads_floats = recorder.reads_floats
         self._ready = self._seconds = 0.0
         self._random = recorder.draws, recorder.used  # which the program has by number
-        self._numbers = [(x.type, *_BOUNDS[x.type], x.position) for x in recorder.opened]
+        self._numbers = [
+            (x.type, *_BOUNDS[x.type], *(x.place or (x.position,))) for x in recorder.opened
+        ]
         self._counts = _Counts(counters, len(self._numbers))
         self._numbers += self._counts.numbers
 
@@ -251,7 +253,11 @@ class Replay:
             self._joined = known[program.joined]
         if program.way is not None and is_apart:
             self.way = program.way.without_arguments()
-            self._open_types = {number.argument: number.type for number in recorder.opened}
+            self._open_types = {
+                number.argument: number.type
+                for number in recorder.opened
+                if number.argument is not None
+            }
             self._numberless = Signature(_without_numbers(args, self._open_types))
         check_written_memory(program)
         if _C.capture_dump_enabled():

@@ -7,10 +7,11 @@ import functools
 import sys
 import types
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit import _C
 from hostjit.capturing.arguments import walk_arguments
@@ -27,12 +28,19 @@ from hostjit.recording.code.libraries import is_library, is_own
 from hostjit.recording.code.library_calls import note_c_call, note_library_call
 from hostjit.recording.code.names import reads_groups
 from hostjit.recording.code.seen_code import SeenCode
-from hostjit.recording.graph.inputs import Gradient
-from hostjit.recording.graph.read_numbers import hand_over_numbers, plain_result
+from hostjit.recording.graph.inputs import Gradient, OpenArgument
+from hostjit.recording.graph.open_arguments import may_be_any
+from hostjit.recording.graph.read_numbers import (
+    ReadNumber,
+    hand_over_numbers,
+    is_kept,
+    plain_result,
+)
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.needed_gradients import needs_gradients
 from hostjit.recording.programs.results import Results
 from hostjit.recording.reach.attributes import Accesses, Attribute
+from hostjit.recording.reach.entries import attribute_at
 from hostjit.recording.reach.state import Counter, State
 from hostjit.recording.replays.replay import Replay
 from hostjit.recording.running.compiled_regions import compiled_regions_run_eagerly
@@ -48,6 +56,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Codes", "RecordedRun"]
 
+_NONE: frozenset[str] = frozenset()
 # Code that was seen, with its globals.
 Codes = dict[types.CodeType, dict[str, Any]]
 
@@ -75,9 +84,13 @@ class RecordedRun:
         self._opened = opened
         self._facts = list(map(_placed_facts, leaves))
         self._state = State()
-        owners = owner.attributes.by_owner()
-        self._accesses = Accesses(owners)
-        self._state.left_alone = {id(instance_dict(x)): names for x, names in owners.values()}
+        assigned, numbers = owner.attributes.by_owner(), owner.attributes.numbers_by_owner()
+        self._accesses = Accesses(assigned, numbers, self._number)
+        for found, names in (*assigned.values(), *numbers.values()):
+            alone = self._state.left_alone
+            alone[id(instance_dict(found))] = alone.get(id(instance_dict(found)), _NONE) | names
+        self._alone = [found for found, _ in (*assigned.values(), *numbers.values())]
+        self._numbers: dict[tuple[int, str], tuple[int | float, torch.Tensor]] = {}
         self._state.add_arguments(args, kwargs, opened)
         self._state.add_target(owner.target)
         self.recorder = Recorder(leaves, self._state, owner.options.on_read)
@@ -168,9 +181,39 @@ class RecordedRun:
                 return []
         return found
 
-    def read_first(self) -> set[tuple[int, str]]:
-        """Return which attributes that calls assign this one has read before."""
-        return self._accesses.read_first()
+    def used_otherwise(self) -> set[tuple[int, str]]:
+        """Return which attributes this call has used otherwise than others, or might have."""
+        return self._accesses.used_otherwise()
+
+    def attributes_of(self, numbers: Iterable[NumberOutside]) -> list[Attribute]:
+        """Return where numbers are; [] if some are no plain attributes of objects."""
+        found = []
+        for number in numbers:
+            attribute = attribute_at(number.holder, *number.place)
+            if attribute is None:
+                return []
+            found.append(attribute)
+        return found
+
+    def _number(self, owner: Any, name: str, value: Any, frame: types.FrameType) -> Any:
+        """What stands for a number among the attributes of an object in the code of a frame."""
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            if not may_be_any(value) or is_library(frame.f_code.co_filename):
+                return None
+            if not is_kept(frame, self.recorder):
+                return None
+            key, kind = (id(owner), name), type(value)
+            if key not in self._numbers:
+                dtype = torch.int64 if kind is int else torch.float64
+                tensor = torch.tensor(value, dtype=dtype, device="cpu")
+                self._numbers[key] = value, tensor
+                place, slot = (instance_dict(owner), name), len(self.recorder.opened)
+                self.recorder.add_open(OpenArgument(tensor, slot, kind, None, None, place))
+                self.recorder.has_numbers = True
+            known, tensor = self._numbers[key]
+            if known is not value:  # the call has changed it
+                return None
+            return ReadNumber(tensor, self.recorder, is_small=kind is int)
 
     def changes_are_followed(self) -> bool:
         """Tell whether all that has changed is what `hostjit.compile` follows."""
@@ -189,7 +232,7 @@ class RecordedRun:
             problem = "it changes what its arguments are, not only what is in them"
         if any(id(gradient) in state.leaves for _, gradient in state.gradients.values()):
             problem = problem or "an argument is the gradient of a tensor that it can reach"
-        if not all(state.leaves_alone(found) for found, _ in self._accesses.assigned()):
+        if not all(map(state.leaves_alone, self._alone)):
             problem = problem or "it may look at all attributes of an object that it changes"
         if state.take_changed_graphs():
             problem = problem or "gradients flow through its writes of tensors that others have"
