@@ -109,3 +109,22 @@ def test_writes_and_numbers_that_differ():
         compiled(others, rate)
         torch.testing.assert_close(known, others, rtol=0, atol=0)
     assert "_foreach_" not in compiled.host_ir()
+
+
+def scaled(x):
+    torch._foreach_mul_([x], 2.5)
+    return x
+
+
+def rooted(x):
+    torch._foreach_sqrt_([x])
+    return x
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("function", [scaled, rooted])
+def test_results_that_do_not_fit_raise(function):
+    compiled = hostjit.compile(function)
+    for call in (function, compiled):
+        with pytest.raises(RuntimeError, match="can't be cast"):
+            call(torch.tensor([1, 4, 9]))

@@ -105,6 +105,27 @@ class Plain(torch.optim.Optimizer):
                     p.sub_(p.grad, alpha=group["lr"])
 
 
+class Counting(torch.optim.Optimizer):
+    """Counts in itself, and moves a copy of the parameters at every third step."""
+
+    def __init__(self, params, lr=1e-2):
+        super().__init__(params, {"lr": lr})
+        self.steps = 0
+        self.copies = [[p.detach().clone() for p in g["params"]] for g in self.param_groups]
+
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    p.data.add_(p.grad, alpha=-group["lr"])
+        self.steps += 1
+        if self.steps % 3 == 0:
+            for group, copies in zip(self.param_groups, self.copies, strict=True):
+                for p, copied in zip(group["params"], copies, strict=True):
+                    copied.add_(p.detach() - copied, alpha=0.5)
+                    p.data.copy_(copied)
+
+
 KINDS = (Signs, Beliefs, Means, Plain)
 
 
@@ -339,3 +360,19 @@ def test_a_step_that_is_replaced_in_a_training_step():
     optimizer.step = lambda: seen.append(1)
     compiled(torch.ones(2))
     assert seen == [1]
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_a_step_that_counts_in_the_optimizer():
+    pair = Pair(Counting)
+    for seed in range(14):
+        pair.run(seed)
+    assert pair.optimizer.steps == pair.eager.steps == 14
+    torch.testing.assert_close(pair.optimizer.copies, pair.eager.copies)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("compile", [hostjit.compile, by_torch_compile])
+def test_whole_steps_that_count_in_the_optimizer(compile):
+    expected = training_steps(Counting, lambda step: step)
+    torch.testing.assert_close(training_steps(Counting, compile), expected)

@@ -13,6 +13,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing
+
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 
 __all__ = ["for_each_tensor", "is_foreach"]
 
@@ -35,9 +38,13 @@ def for_each_tensor(operator: torch._ops.OpOverload) -> _Function | None:
     It returns NotImplemented for lists that the operator refuses.
     """
     schema = operator._schema
-    compute = _for_one(schema.name.removeprefix(_PREFIX), schema.overload_name)
+    name = schema.name.removeprefix(_PREFIX)
+    base = name.removesuffix("_")
+    compute = _for_one(name, schema.overload_name)
     if compute is None:
         return None
+    # What it writes, if it computes that.
+    plain = None if name == base or base == "copy" else _for_one(base, schema.overload_name)
     arguments = schema.arguments
     lists = {x.name for x in arguments if isinstance(x.type, torch._C.ListType)}
     by_name = {x.name for x in arguments if x.kwarg_only}
@@ -53,14 +60,31 @@ def for_each_tensor(operator: torch._ops.OpOverload) -> _Function | None:
         others = [value for name, value in given.items() if name not in lists]
         if any(isinstance(value, torch.Tensor) and value.dim() > 0 for value in others):
             return NotImplemented
+        if base in _OTHERS and any(x.dtype is torch.bool for x in given["self"]):
+            return NotImplemented  # which raises, for there are no bounds of truth values
         results = []
         for index in range(*lengths):
             each = {name: x[index] if name in lists else x for name, x in given.items()}
             keywords = {name: each.pop(name) for name in [*each] if name in by_name}
+            if plain is not None:
+                _check_type(each["self"], plain, each, keywords)
             results.append(compute(*each.values(), **keywords))
         return results if schema.returns else None
 
     return decomposition
+
+
+def _check_type(
+    written: torch.Tensor, plain: _Function, given: dict[str, Any], keywords: dict[str, Any]
+) -> None:
+    """Refuse a result that eager does not write to a tensor; functionalisation converts it."""
+    with disable_proxy_modes_tracing():
+        made = plain(*given.values(), **keywords).dtype
+    if not torch.can_cast(made, written.dtype):
+        raise CaptureError(
+            CaptureFailure.UNSUPPORTED_PROGRAM,
+            f"a result of {made} is written to a tensor of {written.dtype}",
+        )
 
 
 def _for_one(name: str, overload: str) -> _Function | None:

@@ -11,6 +11,7 @@ from torch._dynamo import config
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.dynamo.absences import guarding_absences
 from hostjit.capturing.dynamo.attributes_of_keys import comparing_attributes_of_keys
+from hostjit.capturing.dynamo.attributes_of_optimizers import storing_attributes_of_optimizers
 from hostjit.capturing.dynamo.cells import reading_cells
 from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.class_contents import guarding_class_contents
@@ -91,6 +92,7 @@ _CORRECTIONS = (
     guarding_looked_up_keys,
     guarding_whole_dicts,
     guarding_parameters_of_optimizers,
+    storing_attributes_of_optimizers,
     reading_names_of_functions,
     guards_outlive_classes,
     stopping_at_kept_results,
