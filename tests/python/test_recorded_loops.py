@@ -247,3 +247,26 @@ def test_errors_are_those_of_eager() -> None:
             assert_close(fast(torch.ones(3), index), step(torch.ones(3), index))
     with pytest.raises(TypeError):
         fast(torch.ones(3))
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_a_variable_that_one_way_deletes() -> None:
+    net = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+
+    def learn(turn: int, x: torch.Tensor) -> float:
+        known = 3.0
+        if turn % 2:
+            del known
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        if turn % 2:
+            return loss.item()
+        return known
+
+    compiled = hostjit.compile(learn)
+    for turn in range(8):
+        found = compiled(turn, torch.ones(6, 4))
+        assert found == 3.0 if turn % 2 == 0 else 0 < found < 3.0

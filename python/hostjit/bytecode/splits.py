@@ -33,6 +33,7 @@ from hostjit.bytecode.handlers import with_handlers
 __all__ = [
     "JUMP_IF_NOT",
     "Split",
+    "Unset",
     "begin_of",
     "computes_gradients",
     "function_of",
@@ -73,11 +74,13 @@ _OF_FRAMES = frozenset({"super", "locals", "vars", "dir", "eval", "exec", "_getf
 _NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF"})
 # The parameter of what follows; each that follows such a one has a longer name.
 _FOUND = "hostjit_found"
-# What a variable has that the code before has not set.
-_UNSET = object()
 JUMP_IF_NOT = (
     "POP_JUMP_IF_FALSE" if "POP_JUMP_IF_FALSE" in dis.opmap else "POP_JUMP_FORWARD_IF_FALSE"
 )
+
+
+class Unset:
+    """What a variable has that was given no value."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -423,6 +426,8 @@ def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> 
                 kept += end
             elif i in parts[0]:
                 kept.append(instruction)
+                if instruction.opname.startswith("DELETE_") and instruction.argval in unset:
+                    kept += _set_to_nothing(instruction.argval, code)
         for instruction in kept:
             if instruction.target is instructions[index]:
                 instruction.target = end[0]
@@ -433,7 +438,7 @@ def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> 
 
 def _set_to_nothing(name: str, code: types.CodeType) -> list[Instruction]:
     return [
-        create_instruction("LOAD_CONST", argval=_UNSET),
+        create_instruction("LOAD_CONST", argval=Unset),
         create_instruction(f"STORE_{_kind(name, code)}", argval=name),
     ]
 
@@ -442,7 +447,7 @@ def _unset_if_nothing(name: str, code: types.CodeType) -> list[Instruction]:
     kind, end = _kind(name, code), create_instruction("NOP")
     return [
         create_instruction(f"LOAD_{kind}", argval=name),
-        create_instruction("LOAD_CONST", argval=_UNSET),
+        create_instruction("LOAD_CONST", argval=Unset),
         create_instruction("IS_OP", arg=0),
         create_instruction(JUMP_IF_NOT, target=end),
         create_instruction(f"DELETE_{kind}", argval=name),

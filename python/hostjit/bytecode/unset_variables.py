@@ -27,15 +27,17 @@ from hostjit.bytecode.appended import become, beside
 from hostjit.bytecode.flow import LOADS, CodeFlow
 from hostjit.bytecode.handlers import with_handlers
 from hostjit.bytecode.rewriting import with_more_variables
-from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, may_be_taken_apart, parameters_of
+from hostjit.bytecode.splits import (
+    JUMP_IF_NOT,
+    Unset,
+    begin_of,
+    may_be_taken_apart,
+    parameters_of,
+)
 
-__all__ = ["Unset", "with_marks"]
+__all__ = ["with_marks"]
 
 _OTHER_READS = frozenset({"DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
-
-
-class Unset:
-    """What a variable has that was given no value."""
 
 
 def _raise_unset(name: str) -> None:

@@ -81,7 +81,9 @@ class Uses:
 
 
 @functools.lru_cache(maxsize=1024)
-def uses_of_result(code: types.CodeType, offset: int, *, is_float: bool = False) -> Uses | None:
+def uses_of_result(
+    code: types.CodeType, offset: int, *, is_float: bool = False, is_attribute: bool = False
+) -> Uses | None:
     """Return what is done with the number that `tensor.item()` or an operator of Python gives.
 
     Only comparing it, formatting it and computing with it is allowed, giving it to functions that
@@ -91,13 +93,14 @@ def uses_of_result(code: types.CodeType, offset: int, *, is_float: bool = False)
         code: of a function.
         offset: of the call or the operator, in bytes, as in `f_lasti` of a frame.
         is_float: it is the call of `float_of`.
+        is_attribute: it is the read of an attribute.
 
     Returns None where others may see the number, and where something else is at `offset`.
     """
     if not may_be_taken_apart(code):
         return None
     instructions = cleaned_instructions(code)
-    place = _place_of(instructions, code, offset, is_float)
+    place = _place_of(instructions, code, offset, is_float, is_attribute)
     return None if place is None else _uses(code, instructions, functools.partial(_behind, place))
 
 
@@ -152,7 +155,11 @@ def _uses(
 
 
 def _place_of(
-    instructions: Sequence[Instruction], code: types.CodeType, offset: int, is_float: bool
+    instructions: Sequence[Instruction],
+    code: types.CodeType,
+    offset: int,
+    is_float: bool,
+    is_attribute: bool,
 ) -> int | None:
     """Where an operator, a call of `item` or the read of an attribute is, if it begins there.
 
@@ -164,7 +171,7 @@ def _place_of(
     # Where Python code is called, it is behind what CPython keeps in the code of the call.
     index = max(i for i, each in enumerate(original) if each.offset <= offset)
     index += original[index].opname == "PRECALL"
-    if original[index].opname not in ("BINARY_OP", "CALL", "LOAD_ATTR"):
+    if original[index].opname not in (("LOAD_ATTR",) if is_attribute else ("BINARY_OP", "CALL")):
         return None
     name = original[index].opname
     count = sum(each.opname == name for each in original[:index])

@@ -75,6 +75,17 @@ def of_an_argument(x):
     return x[0].numpy()
 
 
+def indexing(x):
+    place = x.argmax().numpy()
+    return x[place] + 1, (x * 2)[None, place], torch.arange(3)[place]
+
+
+def put_at(x):
+    x = x.clone()
+    x[x.argmax().numpy()] = 0
+    return x
+
+
 def shown(x):
     return x + 1, f"{x.mean().numpy():.3f}"
 
@@ -85,7 +96,7 @@ def of_many(x):
 
 OTHERS = [
     *(decided, computed, handed_on, beside_the_tensor, written_behind, changed, of_an_argument),
-    *(shown, of_many),
+    *(indexing, put_at, shown, of_many),
 ]
 
 
@@ -127,3 +138,30 @@ def test_replays_make_arrays(function):
 @pytest.mark.parametrize("function", OTHERS)
 def test_others_do_what_eager_does(function):
     beside_eager(function)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_items_at_arrays_in_a_loop_of_steps():
+    def training(compile):
+        torch.manual_seed(0)
+        net = torch.nn.Linear(4, 1)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.05)
+
+        def step(x):
+            found = []
+            for _ in range(3):
+                optimizer.zero_grad()
+                loss = net(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                place = x.mean(1).argmax().numpy()
+                found.append(x[place].sum().item())
+                found.append(x[place, 0].item())
+                x[place] = 0.5
+            return found
+
+        run = compile(step)
+        generator = torch.Generator().manual_seed(3)
+        return [run(torch.randn(6, 4, generator=generator)) for _ in range(10)]
+
+    assert training(hostjit.compile) == pytest.approx(np.array(training(lambda step: step)))

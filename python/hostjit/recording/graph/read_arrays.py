@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.code.libraries import is_library
-from hostjit.recording.graph.read_numbers import TENSORS, StandIn, is_kept
+from hostjit.recording.graph.read_numbers import TENSORS, StandIn, is_kept, with_values_read
 from hostjit.recording.graph.recorder import Recorder
 
 __all__ = ["ReadArray", "array_of"]
@@ -26,7 +26,7 @@ _DTYPES = (torch.float16, torch.float32, torch.float64, torch.int32, torch.int64
 _ASKED = (
     *("lt", "le", "eq", "ne", "gt", "ge", "bool", "float", "int", "repr", "str", "format"),
     *("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"),
-    *("neg", "abs", "round", "len", "getitem", "iter", "index", "complex", "contains"),
+    *("neg", "abs", "round", "index", "complex"),
 )
 _REFLECTED = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
 
@@ -74,6 +74,14 @@ class ReadArray(StandIn):
             self._recorder.refuse("it writes to a tensor of which it has an array")
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             return self.of.numpy()
+
+    def followed_place(self, container: Any, index: Any) -> tuple[Any, Any]:
+        """Return what `PLACES` looks up in place of `container[index]`."""
+        return container, with_values_read(index)
+
+    def followed_value(self, container: Any) -> Any:
+        """Return what `PLACES` puts into a container as the array."""
+        return self.read()
 
     def read(self) -> Any:
         """Return the array. From then on a replay compares what is in it."""

@@ -35,6 +35,7 @@ __all__ = [
     "is_kept",
     "number_of",
     "plain_result",
+    "with_values_read",
 ]
 
 _Number = bool | int | float
@@ -122,21 +123,27 @@ def _plain(value: Any, made: dict[int, Any]) -> Any:
     return made[id(value)]
 
 
-def _with_numbers_read(index: Any) -> Any:
-    """Return an index with numbers in place of what stands for them."""
-    if type(index) is ReadNumber:
+def with_values_read(index: Any) -> Any:
+    """Return an index with values in place of what stands for them."""
+    if isinstance(index, StandIn):
         return index.read()
     if type(index) in (tuple, list):
-        return type(index)(map(_with_numbers_read, index))
+        return type(index)(map(with_values_read, index))
     return index
 
 
-def is_kept(frame: types.FrameType, recorder: Recorder, *, is_float: bool = False) -> bool:
+def is_kept(
+    frame: types.FrameType,
+    recorder: Recorder,
+    *,
+    is_float: bool = False,
+    is_attribute: bool = False,
+) -> bool:
     """Whether no function sees the number that the code of a frame is given now, but its own.
 
     The caller of the recorded call may.
     """
-    uses = uses_of_result(frame.f_code, frame.f_lasti, is_float=is_float)
+    uses = uses_of_result(frame.f_code, frame.f_lasti, is_float=is_float, is_attribute=is_attribute)
     if uses is None or not all(_is_pythons(name, frame) for name in uses.builtins):
         return False
     return not uses.is_returned or _returns_to(recorder.caller, frame)
@@ -208,7 +215,7 @@ class ReadNumber(StandIn):
         if found is None:
             if self._recorder.depends_on_open(self.tensor):
                 self._recorder.refuse("it looks up another item for each of many numbers")
-            return container, _with_numbers_read(index)
+            return container, with_values_read(index)
         selection, left = found
         return selection, left or NOTHING_LEFT
 

@@ -200,7 +200,7 @@ class RecordedRun:
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             if not may_be_any(value) or is_library(frame.f_code.co_filename):
                 return None
-            if not is_kept(frame, self.recorder):
+            if not is_kept(frame, self.recorder, is_attribute=True):
                 return None
             key, kind = (id(owner), name), type(value)
             if key not in self._numbers:
