@@ -66,6 +66,9 @@ class Parts:
         return tensor_name(self.described[number])
 
 
+_NUMBERS = {"int": int, "float": float}
+
+
 def binding_to_json(binding: Any, guard: dict[str, Any] | None, writers: Writers) -> Any:
     """Write a binding as `_C.Specialization.describe` has it; `guard` is of what is bound."""
     if isinstance(binding, int):
@@ -75,6 +78,8 @@ def binding_to_json(binding: Any, guard: dict[str, Any] | None, writers: Writers
     match binding:
         case ("open", slot):
             return ["open", slot]
+        case ("open", slot, kind):
+            return ["open", slot, kind.__name__]
         case ("gradient", owner, *_):
             number = writers.tensors.add_with_gradient(owner)
             return ["gradient", number, guard and tensor_to_json(torch.Tensor, guard)]
@@ -90,6 +95,8 @@ def binding_from_json(binding: Any, parts: Parts) -> Any:
             return parts.tensors[number]
         case ["open", slot]:
             return ("open", slot)
+        case ["open", slot, kind]:
+            return ("open", slot, _NUMBERS[kind])
         case ["gradient", number, guard]:
             owner = parts.tensors[number]
             return ("gradient", owner) + ((example_tensor(guard),) if guard else ())
@@ -108,6 +115,9 @@ def example_inputs(bindings: Sequence[Any], call: ExampleCall, floats: Sequence[
             return call.tensors[binding]
         if isinstance(binding, torch.Tensor):
             return binding
+        if binding[0] == "open" and len(binding) == 3:  # as a tensor
+            dtype = torch.float64 if binding[2] is float else torch.int64
+            return torch.zeros((), dtype=dtype, device="cpu")
         if binding[0] == "open":
             return 0.0 if floats[binding[1]] else 0
         if binding[0] == "gradient":

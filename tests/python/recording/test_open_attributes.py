@@ -205,3 +205,20 @@ def test_numbers_of_several_objects():
                 torch.testing.assert_close(found, known[index].step(randn(seed)))
                 for each in (trainers[index], known[index]):
                     each.beta *= 0.9 - 0.1 * index
+
+
+def test_a_saved_recording_reads_the_number_of_its_file(tmp_path):
+    trainer, eager = Trainer(both), Trainer(both)
+    step = hostjit.capture(trainer.step)
+    for seed in range(12):
+        step(randn(seed))
+        eager.step(randn(seed))
+        anneal(trainer)
+        anneal(eager)
+    hostjit.save(step, tmp_path / "step.hostjit")
+    loaded = hostjit.load(tmp_path / "step.hostjit")
+    assert loaded.numbers["beta"] == trainer.beta
+    for seed in range(12, 16):
+        torch.testing.assert_close(loaded(randn(seed)), eager.step(randn(seed)))
+        eager.beta *= 0.9
+        loaded.numbers["beta"] *= 0.9
