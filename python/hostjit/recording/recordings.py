@@ -22,6 +22,7 @@ from hostjit.capturing.arguments import (
 from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.compile_lock import is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.compiling.calls import (
     arguments_fit,
@@ -100,7 +101,7 @@ class Recordings(Specializer):
         self._varying = self._new_varying()
         self._outside = self._new_outside()
         self._ran_backward = False
-        self.attributes = Attributes()
+        self.attributes = Attributes(MOST_NUMBERS)
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
         self._latest = None

@@ -21,7 +21,6 @@ from typing import Any
 
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import instance_dict
-from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS
 
 __all__ = ["Accesses", "Attribute", "Attributes", "as_defined"]
 
@@ -54,7 +53,9 @@ class Attribute:
 class Attributes:
     """Those of one function's calls."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_numbers: int) -> None:
+        """Know none yet. `most_numbers`: for how many a program has place."""
+        self._most_numbers = most_numbers
         self._known: dict[tuple[int, str], Attribute] = {}
         self._numbers: dict[tuple[int, str], Attribute] = {}
         self._refused: set[tuple[int, str]] = set()
@@ -73,7 +74,7 @@ class Attributes:
         if not fresh or (self._refused | self._numbers.keys()) & fresh.keys():
             return False
         self._numbers = _alive(self._numbers) | fresh
-        return len(self._numbers) <= MOST_NUMBERS
+        return len(self._numbers) <= self._most_numbers
 
     def refuse(self, keys: Iterable[tuple[int, str]]) -> None:
         """Compare attributes from now on, of which calls have made other use."""
