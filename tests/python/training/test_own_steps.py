@@ -160,6 +160,14 @@ class Pair:
             for each in (self.optimizer, self.eager)
         ]
 
+    @classmethod
+    def begun(cls, kind, calls):
+        """Return one whose first steps are made, for the seeds up to a count."""
+        pair = cls(kind)
+        for seed in range(calls):
+            pair.run(seed)
+        return pair
+
     def run(self, seed, without=()):
         give_gradients(self.params, seed, without)
         give_gradients(self.known, seed, without)
@@ -209,9 +217,7 @@ def test_many_counts_that_are_the_same_are_one_number():
 
 
 def test_counts_that_differ_from_some_call_on():
-    pair = Pair(Beliefs)
-    for seed in range(5):
-        pair.run(seed)
+    pair = Pair.begun(Beliefs, 5)
     pair.run(5, without=(1,))  # its count stays behind from now on
     for seed in range(6, 14):
         pair.run(seed)
@@ -223,9 +229,7 @@ def test_counts_that_differ_from_some_call_on():
 
 
 def test_a_count_that_others_change():
-    pair = Pair(Beliefs)
-    for seed in range(5):
-        pair.run(seed)
+    pair = Pair.begun(Beliefs, 5)
     for optimizer, params in ((pair.optimizer, pair.params), (pair.eager, pair.known)):
         optimizer.state[params[2]]["step"] = 100
     for seed in range(5, 9):
@@ -234,9 +238,7 @@ def test_a_count_that_others_change():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_state_that_is_loaded(kind):
-    pair = Pair(kind)
-    for seed in range(4):
-        pair.run(seed)
+    pair = Pair.begun(kind, 4)
     saved = copy.deepcopy(pair.eager.state_dict())
     for seed in range(4, 7):
         pair.run(seed)
@@ -247,9 +249,7 @@ def test_state_that_is_loaded(kind):
 
 
 def test_groups_that_are_added():
-    pair = Pair(Signs)
-    for seed in range(4):
-        pair.run(seed)
+    pair = Pair.begun(Signs, 4)
     for optimizer, params in ((pair.optimizer, pair.params), (pair.eager, pair.known)):
         more = nn.Parameter(torch.ones(6))
         params.append(more)
@@ -260,9 +260,7 @@ def test_groups_that_are_added():
 
 
 def test_hooks_run_the_step_eagerly():
-    pair = Pair(Signs)
-    for seed in range(4):
-        pair.run(seed)
+    pair = Pair.begun(Signs, 4)
     seen = []
     hook = pair.optimizer.register_step_post_hook(lambda *_: seen.append("after"))
     with pytest.warns(UserWarning, match=r"'Signs.step' runs eagerly: the optimizer has hooks"):
