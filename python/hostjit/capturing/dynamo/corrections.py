@@ -17,11 +17,13 @@ from hostjit.capturing.dynamo.class_changes import stopping_at_class_changes
 from hostjit.capturing.dynamo.class_contents import guarding_class_contents
 from hostjit.capturing.dynamo.constant_tuples import making_tuples_once
 from hostjit.capturing.dynamo.container_changes import stopping_at_container_changes
+from hostjit.capturing.dynamo.deleted_attributes import deleting_from_dicts
 from hostjit.capturing.dynamo.dicts_of_objects import guarding_dicts_of_objects
 from hostjit.capturing.dynamo.direct_calls import (
     calling_graphs_directly,
     reading_sizes_directly,
 )
+from hostjit.capturing.dynamo.distinct_objects import guarding_distinct_objects
 from hostjit.capturing.dynamo.equal_keys import comparing_keys
 from hostjit.capturing.dynamo.function_names import reading_names_of_functions
 from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
@@ -59,6 +61,8 @@ from hostjit.capturing.dynamo.recurrent_steps import skipping_steps
 from hostjit.capturing.dynamo.remembered import remembering_nothing
 from hostjit.capturing.dynamo.reversed_ranges import ending_reversed_ranges
 from hostjit.capturing.dynamo.saved_tensor_hooks import guarding_saved_tensor_hooks
+from hostjit.capturing.dynamo.shared_dicts import stopping_at_shared_dicts
+from hostjit.capturing.dynamo.signs_of_zero import guarding_signs_of_zero
 from hostjit.capturing.dynamo.slots_of_numbers import slots_as_python
 from hostjit.capturing.dynamo.sorted_pairs import sorting_pairs
 from hostjit.capturing.dynamo.stops import stopping
@@ -93,6 +97,8 @@ _CORRECTIONS = (
     guarding_whole_dicts,
     guarding_parameters_of_optimizers,
     storing_attributes_of_optimizers,
+    deleting_from_dicts,
+    stopping_at_shared_dicts,
     reading_names_of_functions,
     guards_outlive_classes,
     stopping_at_kept_results,
@@ -143,6 +149,8 @@ def corrected_alone() -> Iterator[None]:
         making_texts_of_numbers(),
         knowing_divided_floats(),
         guarding_class_contents(),
+        guarding_distinct_objects(),
+        guarding_signs_of_zero(),
         guarding_compared_tensors(),
         guarding_global_hooks(),
         guarding_saved_tensor_hooks(),
