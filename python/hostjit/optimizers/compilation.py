@@ -16,7 +16,7 @@ from hostjit.capturing.functional.trace import trace_functional
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.specializer import Specializer
 from hostjit.optimizers.own_step import OwnStepCompilation, is_written_elsewhere
-from hostjit.optimizers.rules import RULES, Rule
+from hostjit.optimizers.rules import Rule, rule_of
 from hostjit.optimizers.step import Step, is_factor
 
 __all__ = ["OptimizerCompilation", "compilation_as_called", "compilation_of_step", "optimizer_of"]
@@ -58,7 +58,7 @@ def compilation_as_called(
 
     None where there is no program for it.
     """
-    if type(optimizer) in RULES:
+    if rule_of(type(optimizer)) is not None:
         return OptimizerCompilation.as_called(optimizer, runtime)
     if is_written_elsewhere(type(optimizer)):
         return OwnStepCompilation(optimizer, runtime, fallback=True, as_called=True)
@@ -121,7 +121,7 @@ class OptimizerCompilation(Specializer):
         self._optimizer._opt_called = True  # type: ignore[attr-defined]
         if args or kwargs:
             return None  # a closure
-        rule = RULES.get(type(self._optimizer))
+        rule = rule_of(type(self._optimizer))
         if rule is None:
             kind = type(self._optimizer).__qualname__
             return self._run_eagerly(

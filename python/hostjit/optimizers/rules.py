@@ -13,12 +13,13 @@ some of the numbers (`weight_decay`, `lr`) to half precision, too; that is not t
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
-__all__ = ["RULES", "Rule", "Update"]
+__all__ = ["RULES", "Rule", "Update", "kinds_with_rules", "rule_of"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +32,7 @@ class Update:
         grad: its gradient.
         state: tensors of its state by name, to be written in place.
         numbers: what may change from step to step, by name; those of a tuple as a tuple.
+        sizes: those of the parameter, its gradient and what is no counter of its state.
         is_half: parameter, gradient and state are of half precision.
     """
 
@@ -39,6 +41,7 @@ class Update:
     grad: Any
     state: Mapping[str, Any]
     numbers: Mapping[str, Any]
+    sizes: tuple[int, ...]
     is_half: bool
 
     def number(self, name: str) -> Any:
@@ -275,7 +278,59 @@ def _rprop(update: Update) -> None:
     state["prev"].copy_(grad)
 
 
-# By exact class: a subclass may do something else.
+def _adadelta(update: Update) -> None:
+    group, state, rounded = update.group, update.state, update.rounded
+    param, decay = update.read(update.param), group["rho"]
+    grad = _gradient(update, param)
+    state["step"].add_(1)
+    square = rounded(rounded(update.read(state["square_avg"]) * decay) + grad * grad * (1 - decay))
+    state["square_avg"].copy_(square)
+    kept = update.read(state["acc_delta"])
+    root, size = (rounded(torch.sqrt(rounded(x + group["eps"]))) for x in (square, kept))
+    change = rounded(rounded(size / root) * grad)
+    state["acc_delta"].copy_(rounded(rounded(kept * decay) + change * change * (1 - decay)))
+    update.param.copy_(param - change * update.numbers["lr"])
+
+
+def _muon(update: Update) -> None:
+    group, rounded = update.group, update.rounded
+    lr, momentum = update.numbers["lr"], update.numbers["momentum"]
+    param, grad = update.read(update.param), update.read(update.grad)
+    kept = update.read(update.state["momentum_buffer"])
+    buffer = rounded(kept + (grad - kept) * (1 - momentum))
+    update.state["momentum_buffer"].copy_(buffer)
+    if group["nesterov"]:
+        buffer = rounded(buffer - (buffer - grad) * (1 - momentum))
+    is_tall = update.sizes[0] > update.sizes[1]
+    change = _orthogonal(buffer.T if is_tall else buffer, group)
+    change = change.T if is_tall else change
+    param = rounded(param * (1 - lr * update.number("weight_decay")))
+    ratio = _muon_ratio(group["adjust_lr_fn"], *update.sizes)
+    update.param.copy_(param - change * (lr * ratio))
+
+
+def _orthogonal(matrix: Any, group: Mapping[str, Any]) -> Any:
+    """Return what Newton-Schulz iterations in bfloat16 make of a matrix: almost an orthogonal one.
+
+    The quintic of K. Jordan, "Muon: An optimizer for hidden layers in neural networks" (2024).
+    """
+    a, b, c = group["ns_coefficients"]
+    found = matrix.to(torch.bfloat16)
+    found = found / torch.clamp(torch.linalg.vector_norm(found), min=group["eps"])
+    for _ in range(group["ns_steps"]):
+        gram = found @ found.T
+        polynomial = torch.addmm(gram, gram, gram, beta=b, alpha=c)
+        found = torch.addmm(found, polynomial, found, beta=a)
+    return found
+
+
+def _muon_ratio(kind: str | None, rows: int, columns: int) -> float:
+    """Return what the learning rate of a matrix is multiplied by."""
+    if kind == "match_rms_adamw":
+        return 0.2 * math.sqrt(max(rows, columns))
+    return math.sqrt(max(1, rows / columns))
+
+
 RULES: dict[type, Rule] = {
     torch.optim.SGD: Rule(("lr",), _sgd_state, _sgd, ("momentum", "weight_decay")),
     torch.optim.Adam: Rule(("lr", "betas"), _adam_state, _adam),
@@ -292,4 +347,55 @@ RULES: dict[type, Rule] = {
         _nadam,
         counters=("step", "mu_product"),
     ),
+    torch.optim.Adadelta: Rule(("lr",), lambda _: ("step", "square_avg", "acc_delta"), _adadelta),
 }
+if hasattr(torch.optim, "Muon"):
+    RULES[torch.optim.Muon] = Rule(("lr", "momentum"), lambda _: ("momentum_buffer",), _muon)
+
+# What a derived class may define of what an optimizer has: nothing of it is part of a step.
+_BESIDE_STEPS = frozenset(
+    {
+        *("__init__", "__new__", "__init_subclass__", "__repr__", "__getstate__", "__setstate__"),
+        *("__module__", "__doc__", "__annotations__", "__dict__", "__weakref__", "__hash__"),
+        *("__firstlineno__", "__static_attributes__", "__annotate_func__", "__annotations_cache__"),
+        *("zero_grad", "add_param_group", "state_dict", "load_state_dict"),
+    }
+)
+# What an optimizer, and no class, has.
+_OF_OBJECTS = frozenset({"param_groups", "state", "defaults", "__getattr__"})
+
+
+def rule_of(kind: type[torch.optim.Optimizer]) -> Rule | None:
+    """Return the rule of a class, or of the one that it is derived from and steps as; or None."""
+    for place, base in enumerate(kind.__mro__):
+        if base in RULES:
+            return RULES[base] if kind.__mro__[place:] == base.__mro__ else None
+        if not _steps_as_its_base(base, kind.__mro__[place + 1 :]):
+            break
+    return None
+
+
+def _steps_as_its_base(kind: type, bases: tuple[type, ...]) -> bool:
+    inherited = {name for base in bases for name in vars(base)} | _OF_OBJECTS
+    own = inherited.intersection(vars(kind)) - _BESIDE_STEPS
+    # PyTorch puts hooks around the step of a class when the first object is made.
+    if own != {"step"}:
+        return not own
+    inherited_step = next(vars(base)["step"] for base in bases if "step" in vars(base))
+    return _defined(vars(kind)["step"]) is _defined(inherited_step)
+
+
+def _defined(step: Any) -> Any:
+    return step.__wrapped__ if getattr(step, "hooked", False) else step
+
+
+def kinds_with_rules() -> list[type[torch.optim.Optimizer]]:
+    """Return the classes of which steps follow a rule: PyTorch's, and those derived of them."""
+    found: dict[type, None] = {}
+    pending: list[type] = list(RULES)
+    while pending:
+        kind = pending.pop()
+        if kind not in found and rule_of(kind) is not None:
+            found[kind] = None
+            pending.extend(kind.__subclasses__())
+    return list(found)

@@ -162,6 +162,7 @@ class Step:
                         for name, value in self._state(group, param)
                     },
                     numbers=numbers[id(group)],
+                    sizes=tuple(param.shape),
                     is_half=param.dtype in (torch.float16, torch.bfloat16),
                 )
             )

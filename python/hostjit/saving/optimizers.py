@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from hostjit import _C
-from hostjit.optimizers.rules import RULES
+from hostjit.optimizers.rules import Rule, rule_of
 from hostjit.optimizers.step import Step
 from hostjit.saving.names import Named
 from hostjit.saving.values import Values, class_name
@@ -34,7 +34,7 @@ def optimizers_to_json(
     for name, optimizer in optimizers.items():
         if id(optimizer) in described:
             described[id(optimizer)]["names"].append(name)
-        elif type(optimizer) in RULES and not objects.isdisjoint(map(id, _stepped(optimizer))):
+        elif rule_of(type(optimizer)) and not objects.isdisjoint(map(id, _stepped(optimizer))):
             described[id(optimizer)] = {
                 "names": [name],
                 "class": class_name(type(optimizer)),
@@ -61,8 +61,14 @@ def _stepped(optimizer: torch.optim.Optimizer) -> Iterator[Any]:
 def _constants(
     optimizer: torch.optim.Optimizer, group: dict[str, Any], values: Values
 ) -> dict[str, Any]:
-    numbers = RULES[type(optimizer)].numbers
+    numbers = _rule(optimizer).numbers
     return {key: values.to_json(group[key]) for key in optimizer.defaults if key not in numbers}
+
+
+def _rule(optimizer: torch.optim.Optimizer) -> Rule:
+    rule = rule_of(type(optimizer))
+    assert rule is not None
+    return rule
 
 
 class GivenOptimizer:
@@ -84,7 +90,7 @@ class GivenOptimizer:
         # What is called is not the loaded function itself, which may have replaced `step`.
         self._as_called = bool(name)
         what = f"optimizer '{name}'" if name else "the optimizer"
-        if class_name(type(optimizer)) != described["class"] or type(optimizer) not in RULES:
+        if class_name(type(optimizer)) != described["class"] or rule_of(type(optimizer)) is None:
             kind = type(optimizer).__qualname__
             raise _C.Error(f"{what} is a {kind}, the saved one is '{described['class']}'")
         problem = self._difference() or self._obstacle()
@@ -93,7 +99,7 @@ class GivenOptimizer:
         self._objects = self._seen()
 
     def _step(self) -> Step:
-        return Step(self._optimizer, RULES[type(self._optimizer)], self._as_called)
+        return Step(self._optimizer, _rule(self._optimizer), self._as_called)
 
     def _obstacle(self) -> str:
         step = self._step()

@@ -193,6 +193,20 @@ def test_sgd_is_one_launch() -> None:
         assert not [op for op in program.ops if op.name == "aten_call"]
 
 
+def test_adadelta_is_one_launch() -> None:
+    program = optimizer_program(lambda params: torch.optim.Adadelta(params), SHAPES)
+    assert len(launches(program, cuda=True)) == len(SHAPES)
+    assert not [op for op in program.ops if op.name == "aten_call"]
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="an older version of torch")
+def test_muon_is_launches_and_products() -> None:
+    program = optimizer_program(lambda params: torch.optim.Muon(params), [(8, 16), (16, 8)])
+    products = [op for op in program.ops if op.name == "addmm"]
+    assert len(products) == 2 * 2 * 5  # two in each iteration, beside the matrix times itself
+    assert not [op for op in program.ops if op.name == "aten_call"]
+
+
 @pytest.mark.parametrize("fused", [False, True])
 def test_launches_of_a_step_are_one_graph(fused: bool) -> None:
     program = optimizer_program(

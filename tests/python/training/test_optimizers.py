@@ -16,6 +16,7 @@ from torch.optim import (
     ASGD,
     SGD,
     Adadelta,
+    Adafactor,
     Adagrad,
     Adam,
     Adamax,
@@ -101,6 +102,9 @@ def adamw(model: nn.Module) -> Optimizer:
         (NAdam, {}),
         (NAdam, {"weight_decay": 0.1, "momentum_decay": 0.1, "maximize": True}),
         (NAdam, {"weight_decay": 0.1, "decoupled_weight_decay": True, "foreach": True}),
+        (Adadelta, {}),
+        (Adadelta, {"rho": 0.5, "weight_decay": 0.1, "eps": 1e-3, "foreach": True}),
+        (Adadelta, {"lr": 0.5, "maximize": True, "foreach": False}),
         *_LONGER,
     ],
 )
@@ -112,6 +116,85 @@ def test_steps(kind: Any, arguments: dict[str, Any], runtime: str) -> None:
     assert trainer.step.specializations[0].program is not None
     trainer.train(set_to_none=False)
     assert len(trainer.step.specializations) == 1
+
+
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="an older version of torch")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"nesterov": False, "momentum": 0.3, "weight_decay": 0.0},
+        {"adjust_lr_fn": "match_rms_adamw", "ns_steps": 3, "eps": 1e-3},
+        {"lr": torch.tensor(0.02), "ns_coefficients": (3.0, -4.0, 2.0)},
+    ],
+)
+def test_steps_of_muon(arguments: dict[str, Any], dtype: torch.dtype, runtime: str) -> None:
+    """Updates are computed in bfloat16: they agree with eager's to its last bits."""
+    arguments = {"lr": 0.02, **arguments}
+    sizes = ((16, 32), (32, 16), (8, 8))
+    weights = [[nn.Parameter(torch.randn(*size).to(dtype)) for size in sizes] for _ in range(2)]
+    for compiled, eager in zip(*weights, strict=True):
+        compiled.data.copy_(eager.data)
+    optimizers = [torch.optim.Muon(parameters, **arguments) for parameters in weights]
+    step = hostjit.compile(optimizers[0].step, runtime=runtime)
+    for _ in range(6):
+        for pair in zip(*weights, strict=True):
+            gradient = torch.randn(*pair[0].shape).to(dtype)
+            for parameter in pair:
+                parameter.grad = gradient.clone()
+        before = [parameter.detach().clone() for parameter in weights[1]]
+        step()
+        optimizers[1].step()
+        for compiled, eager, old in zip(*weights, before, strict=True):
+            largest = (eager - old).abs().max().item()
+            bits = 2**-7 * eager.abs().max().item() if dtype is torch.bfloat16 else 0
+            torch.testing.assert_close(compiled, eager, rtol=0, atol=0.02 * largest + bits)
+            compiled.data.copy_(eager.data)
+        for optimizer in optimizers:
+            optimizer.param_groups[0]["momentum"] *= 0.99
+    assert len(step.specializations) == 1
+
+
+class _WithDefaults(Adam):
+    """Has other defaults, and what a user adds; a step is Adam's."""
+
+    def __init__(self, params: Any, lr: float = 0.03, label: str = "") -> None:
+        super().__init__(params, lr=lr, betas=(0.8, 0.9), weight_decay=0.1)
+        self.label = label
+
+    def described(self) -> str:
+        return f"{self.label}: {self.defaults['lr']}"
+
+
+class _Shrinking(Adam):
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        super().step(closure)
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.mul_(0.5)
+
+
+class _StartingOtherwise(Adam):
+    def _init_group(self, *arguments: Any) -> Any:
+        result = super()._init_group(*arguments)  # type: ignore[no-untyped-call]
+        for state in self.state.values():
+            state["exp_avg"].mul_(0.5)
+        return result
+
+
+def test_derived_classes_that_step_as_pytorchs_do(runtime: str) -> None:
+    trainer = Trainer(lambda model: _WithDefaults(model.parameters()), runtime)
+    trainer.train()
+    assert len(trainer.step.specializations) == 1
+
+
+@pytest.mark.parametrize("kind", [_Shrinking, _StartingOtherwise])
+def test_derived_classes_that_step_otherwise(kind: Any, runtime: str) -> None:
+    trainer = Trainer(lambda model: kind(model.parameters()), runtime)
+    with pytest.warns(UserWarning, match=f"there are no steps of {kind.__qualname__} to compile"):
+        trainer.train()
 
 
 @pytest.mark.parametrize(("kind", "arguments"), _LONGER)
@@ -155,6 +238,7 @@ def test_half_precision_is_as_exact_as_eager(
         (NAdam, {"weight_decay": 0.1}),
         (RAdam, {"weight_decay": 0.1}),
         (ASGD, {"weight_decay": 0.1, "t0": 2, "lambd": 0.01}),
+        (Adadelta, {"weight_decay": 0.1}),
     ],
 )
 def test_half_precision_where_there_is_no_fused_form(
@@ -320,8 +404,8 @@ def test_steps_count_as_writes(runtime: str) -> None:
 
 
 def test_what_runs_eagerly(runtime: str) -> None:
-    trainer = Trainer(lambda model: Adadelta(model.parameters()), runtime)
-    with pytest.warns(UserWarning, match="there are no steps of Adadelta to compile"):
+    trainer = Trainer(lambda model: Adafactor(model.parameters()), runtime)
+    with pytest.warns(UserWarning, match="there are no steps of Adafactor to compile"):
         trainer.train()
     trainer = Trainer(adamw, runtime)
     trainer.train(2)

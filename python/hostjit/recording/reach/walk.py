@@ -25,7 +25,7 @@ from hostjit.capturing.instances import (
     shown,
 )
 from hostjit.launching.user_kernel import Kernel
-from hostjit.optimizers.rules import RULES
+from hostjit.optimizers.rules import rule_of
 from hostjit.recording import numpy_types
 from hostjit.recording.code.libraries import is_library
 from hostjit.recording.code.repeatable import RANDOM_SOURCES
@@ -346,7 +346,7 @@ class Walk(Reached):
         Not where code other than a recorded step reads them, which knows one value. Without a rule,
         all steps are such code, and nothing but them knows what else is in a group.
         """
-        rule = RULES.get(type(optimizer))
+        rule = rule_of(type(optimizer))
         groups = vars(optimizer)["param_groups"]
         self._add("list", groups, ListEntry(groups, f"{path}.param_groups"))
         self.objects[id(groups)] = groups  # its items are looked at here, without their numbers

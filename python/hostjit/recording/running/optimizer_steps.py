@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.capturing.graph_module import running
 from hostjit.optimizers.own_step import definition_of
-from hostjit.optimizers.rules import RULES
+from hostjit.optimizers.rules import kinds_with_rules, rule_of
 from hostjit.optimizers.step import Step
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.reach.state import State
@@ -62,7 +62,7 @@ class RecordedSteps:
         with kind._lock:
             kind._entered += 1
             if kind._entered == 1:
-                found = filter(None, map(definition_of, RULES))
+                found = filter(None, map(definition_of, kinds_with_rules()))
                 for cell in {id(cell): cell for cell in found}.values():  # classes share them
                     kind._replaced.append((cell, cell.cell_contents))
                     cell.cell_contents = _recorded(cell.cell_contents)
@@ -89,7 +89,7 @@ class RecordedSteps:
         """
         if self._recorder.problem:
             return False
-        return type(optimizer) in RULES and id(optimizer) in self._state.objects
+        return rule_of(type(optimizer)) is not None and id(optimizer) in self._state.objects
 
     def record(
         self, optimizer: torch.optim.Optimizer, found_inf: torch.Tensor | None = None
@@ -98,7 +98,9 @@ class RecordedSteps:
 
         With `found_inf`, all that the step writes stays as it is where that says so.
         """
-        step = Step(optimizer, RULES[type(optimizer)], as_called=found_inf is not None)
+        rule = rule_of(type(optimizer))
+        assert rule is not None
+        step = Step(optimizer, rule, as_called=found_inf is not None)
         with _disable_current_modes():
             # Hooks run around it, and are recorded as any code is; not where there may be no step.
             if step.is_unfinished() or step.obstacle(hooks=found_inf is not None, scaled=False):

@@ -21,7 +21,7 @@ from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
 from hostjit.collection_pause import collection_paused
 from hostjit.compiling.numbers_outside import NumberOutside
-from hostjit.optimizers.rules import RULES
+from hostjit.optimizers.rules import rule_of
 from hostjit.recording.calls.mismatch import Signature
 from hostjit.recording.calls.opened_objects import Opened, expanded
 from hostjit.recording.code.libraries import is_library, is_own
@@ -150,7 +150,7 @@ class RecordedRun:
     def may_make_own_steps(self) -> bool:
         """Tell whether the call can reach an optimizer that there is no rule for."""
         optimizers = (x for x in self._state.objects.values() if is_a(x, torch.optim.Optimizer))
-        return any(type(x) not in RULES for x in optimizers)
+        return any(rule_of(type(x)) is None for x in optimizers)
 
     def codes(self) -> Codes:
         """Return the code that ran, for the next recording.
