@@ -22,7 +22,7 @@ from hostjit.compiling.specializer import route_any_call
 from hostjit.parts.known_objects import is_made_by_callers
 from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.graph.recorder import Read
-from hostjit.recording.limits import Limits
+from hostjit.recording.limits import Limits, num_met
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.recordings import Recordings
 from hostjit.recording.replays.replay import Replay
@@ -86,7 +86,7 @@ class RecordingsInsteadOfParts(Recordings):
 
     # Calls in parts have programs for any numbers and sizes, and do not depend on what is read.
     _limits = Limits(
-        floats_only=False, floats=1, in_vain=3, operators=1000, operators_with_floats=200
+        floats_only=False, floats=1, in_vain=3, operators=4000, operators_with_floats=200
     )
     # Where values decide on loops, before it is known whether one program runs their passes.
     _limits_of_loops = dataclasses.replace(_limits, operators=500)
@@ -95,6 +95,7 @@ class RecordingsInsteadOfParts(Recordings):
     _num_gone = 0
     _num_others = 0
     _met_own_steps = False
+    _is_settled = False
 
     def __init__(
         self,
@@ -150,6 +151,8 @@ class RecordingsInsteadOfParts(Recordings):
             return self._compile_from_now_on("is given other objects, and never the same again")
         if self._limits is self._limits_of_loops and self._compilation.passes_were_tried:
             self._limits = type(self)._limits
+        if self._is_settled:
+            return None
         if self._refusals and self._refusals[_form(args)] >= _MOST_REFUSALS:
             return None
         return super()._answer(args, kwargs)
@@ -201,6 +204,10 @@ class RecordingsInsteadOfParts(Recordings):
         if self._limits is self._limits_of_loops:
             self._compilation.try_passes()
             return None  # calls may be recorded again
+        replays = [replay for calls in self._calls for replay in calls.replays]
+        if replays and 2 * num_met(replays, self._met_again()) >= len(replays):
+            self._is_settled = True  # calls go on to take the ways that are known
+            return None
         return super()._leave_other_ways(reason)
 
     def _compile_from_now_on(self, reason: str) -> _C.Specialization:

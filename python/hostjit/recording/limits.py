@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from hostjit import _C
 from hostjit.recording.replays.replay import Replay
 
-__all__ = ["Limits"]
+__all__ = ["Limits", "num_met"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +104,12 @@ class Limits:
         if any(map(_was_met, last)):
             return False
         return met_again().isdisjoint(last)
+
+
+def num_met(known: Sequence[Replay], met_again: set[Replay | None]) -> int:
+    """Return how many recordings read values, and had them again."""
+    reading = (replay for replay in known if replay.checks.reads is not None)
+    return sum(replay.checks.met_again or replay in met_again for replay in reading)
 
 
 def _was_met(replay: Replay) -> bool:

@@ -136,7 +136,8 @@ def recordings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("name", [*COUNTING, *READING])
 def test_a_counter_ends_recordings(name: str, recordings: list[str]) -> None:
     _beside_eager(name, hostjit.compile, 25, step=name in READING)
-    assert 2 <= recordings.count(f"Learner.{name}") <= 3
+    # Where the loop around it changes the number, later recordings have it open.
+    assert 2 <= recordings.count(f"Learner.{name}") <= (5 if name in READING else 3)
     # A part that meets the number has one recording; Dynamo calls several parts by one name.
     assert len(recordings) <= 9
 

@@ -267,8 +267,15 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             # If the code handles it, what it does then depends on the data.
             self.refuse(f"{func} raises")
             raise
-        if operands is None:
-            return result
+        if operands is not None:
+            with torch._C.DisableTorchFunction():  # modes are on where C++ calls the operator
+                self._note_call(func, args, kwargs, operands, result)
+        return result
+
+    def _note_call(
+        self, func: Any, args: Any, kwargs: Any, operands: tuple[Any, Any], result: Any
+    ) -> None:
+        """Record what an operator did."""
         if func._schema.is_mutable and func.namespace == "aten":
             try:
                 refuse_overlapping_operands(func, args, kwargs)
@@ -282,7 +289,6 @@ class Recorder(RecordedGraph, TorchDispatchMode):
                 self.note(tensor, node)
         else:
             self._record(func, *operands, result)
-        return result
 
     def _draw(self, func: Any, args: Any, kwargs: Any, generator: torch.Generator) -> Any:
         """Run and record an operator that draws from a generator which it is given."""
