@@ -21,7 +21,7 @@ from hostjit.recording.code.repeatable import BY_COPIES, OF_GENERATORS, is_repea
 from hostjit.recording.running.generator_states import passes_states, seeds
 from hostjit.recording.triton import types as triton_types
 
-__all__ = ["SeenCode"]
+__all__ = ["SeenCode", "Unseen"]
 
 # State of PyTorch and of the interpreter that calls can't be compared by.
 _SETTINGS = frozenset(
@@ -120,3 +120,16 @@ class SeenCode:
     def _note(self, frame: types.FrameType, what: str) -> None:
         where = user_line(frame)
         self.problem = f"it {what} ({where})" if where else f"it {what}"
+
+
+class Unseen:
+    """Looks away from the recorder and from operators, which each replay runs as they are."""
+
+    def __enter__(self) -> None:
+        self._profile: Any = sys.getprofile()
+        if callable(self._profile):
+            sys.setprofile(None)
+
+    def __exit__(self, *_: object) -> None:
+        if callable(self._profile):
+            sys.setprofile(self._profile)

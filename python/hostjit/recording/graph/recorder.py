@@ -11,7 +11,7 @@ import contextlib
 import operator
 import sys
 import types
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +24,7 @@ from hostjit.capturing.functional.composite_autocast import CompositeAutocast
 from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.recording.code.handlers import handler_around, may_raise
 from hostjit.recording.code.libraries import user_line
+from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.inputs import Constant, Leaf, OpenArgument, Source
 from hostjit.recording.graph.places import Place
 from hostjit.recording.graph.recorded_graph import RecordedGraph
@@ -232,7 +233,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
                     result = func.decompose(*args, **(kwargs or {}))
             if result is not NotImplemented:
                 return result
-        with _lazy_views_resolved():
+        with _lazy_views_resolved(), Unseen():
             return self._run(func, args, kwargs or {})
 
     def _run(self, func: Any, args: Any, kwargs: Any) -> Any:
@@ -261,8 +262,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         if operands is not None and _fills_at_random(func) and not args[0].is_contiguous():
             operands = self._in_order_of_memory(func, args[0], *operands)
         try:
-            with _unseen(func):
-                result = func(*args, **kwargs)
+            result = func(*args, **kwargs)
         except Exception:
             # If the code handles it, what it does then depends on the data.
             self.refuse(f"{func} raises")
@@ -453,20 +453,6 @@ def _has_no_data(func: Any, args: Any, kwargs: Any) -> bool:
     if func is aten.to.dtype_layout and device is not None and device.type == "meta":
         return True
     return any(isinstance(value, torch.Tensor) and value.is_meta for value in args)
-
-
-@contextlib.contextmanager
-def _unseen(func: Any) -> Iterator[None]:
-    """Look away while an operator runs that may be Python code: each replay runs it, too."""
-    profile = sys.getprofile()
-    if func.namespace == "aten" or profile is None:
-        yield
-        return
-    sys.setprofile(None)
-    try:
-        yield
-    finally:
-        sys.setprofile(profile)
 
 
 def _fills_at_random(func: Any) -> bool:

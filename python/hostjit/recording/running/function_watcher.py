@@ -15,6 +15,7 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 from hostjit.bytecode.followed_calls import float_of
 from hostjit.capturing.decompositions.attention import native_attention
+from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.read_arrays import ReadArray, array_of
 from hostjit.recording.graph.read_numbers import ReadNumber, number_of
 from hostjit.recording.graph.recorder import Recorder
@@ -48,9 +49,20 @@ class FunctionWatcher(TorchFunctionMode):
         self._recorder = recorder
 
     def __torch_function__(self, func: Any, _: Any, args: Any = (), kwargs: Any = None) -> Any:
+        with Unseen():
+            found = self._look_at(func, args, kwargs, sys._getframe(1))
+        if found is not None:
+            return found
+        if func is torch._native_multi_head_attention and not args[0].is_nested:
+            return native_attention(*args, **(kwargs or {}))
+        with recorded_network(func, args):
+            return func(*args, **(kwargs or {}))
+
+    def _look_at(self, func: Any, args: Any, kwargs: Any, frame: types.FrameType) -> Any:
+        """Tell the recorder of a call in a frame; return what stands for the result, or None."""
         name = getattr(func, "__name__", "")
         if func is torch.Tensor.numpy and len(args) == 1 and not kwargs:
-            array = self._array_of(args[0], sys._getframe(1))
+            array = self._array_of(args[0], frame)
             if array is not None:
                 return array
         if name in _VALUES:
@@ -79,14 +91,11 @@ class FunctionWatcher(TorchFunctionMode):
             self._recorder.refuse("it trains an LSTM under autocast")
         self._recorder.autocast.note()
         if self._recorder.on_read == "guard":
-            number = self._number_of(func, args, sys._getframe(1))
+            number = self._number_of(func, args, frame)
             if number is not None:
                 self._recorder.has_numbers = True
                 return number
-        if func is torch._native_multi_head_attention and not args[0].is_nested:
-            return native_attention(*args, **(kwargs or {}))
-        with recorded_network(func, args):
-            return func(*args, **(kwargs or {}))
+        return None
 
     def _array_of(self, tensor: Any, frame: types.FrameType) -> ReadArray | None:
         """What stands for an array that the code of a frame makes of a tensor."""
