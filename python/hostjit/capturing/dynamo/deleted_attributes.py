@@ -19,11 +19,14 @@ from hostjit.replacements import replaced_attribute
 
 __all__ = ["deleting_from_dicts"]
 
+_RESOLVE = "_resolved_getattr_and_source"
+
 
 @contextlib.contextmanager
 def deleting_from_dicts() -> Iterator[None]:
     """Have Dynamo delete them as `del holder.name` does, in this thread."""
-    if not hasattr(base, "AttrMutationKind"):  # older versions note deletions in one place
+    # Older versions note all changes of attributes in one place.
+    if not (hasattr(base, "AttrMutationKind") and hasattr(SuperVariable, _RESOLVE)):
         yield
         return
     owner = threading.get_ident()
@@ -34,7 +37,7 @@ def deleting_from_dicts() -> Iterator[None]:
             name == "__delattr__"
             and threading.get_ident() == owner
             and isinstance(self.objvar, UserDefinedObjectVariable)
-            and self._resolved_getattr_and_source(tx, name)[0] is object.__delattr__
+            and getattr(self, _RESOLVE)(tx, name)[0] is object.__delattr__
         ):
             (attribute,) = args
             return self.objvar.method_setattr_standard(tx, attribute, DeletedVariable())
