@@ -9,6 +9,7 @@ import sysconfig
 import types
 
 import torch
+import typing_extensions
 
 from hostjit import _C
 from hostjit.recording import numpy_types
@@ -29,7 +30,10 @@ __all__ = [
 HOSTJIT = os.path.dirname(os.path.abspath(_C.__file__)) + os.sep
 TORCH = os.path.dirname(os.path.abspath(torch.__file__)) + os.sep
 _LAUNCHED = tuple(os.path.join(HOSTJIT, name) for name in ("launching", "optimizers"))
-_LIBRARIES = (TORCH, HOSTJIT, *numpy_types.FOLDERS, *triton_types.FOLDERS, "<frozen")
+_LIBRARIES = (
+    *(TORCH, HOSTJIT, *numpy_types.FOLDERS, *triton_types.FOLDERS, "<frozen"),
+    typing_extensions.__file__,  # of later standard libraries
+)
 _STANDARD = sysconfig.get_paths()["stdlib"] + os.sep
 _PACKAGES = tuple(
     {path + os.sep for path in (sysconfig.get_paths()[n] for n in ("purelib", "platlib"))}

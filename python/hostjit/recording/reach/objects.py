@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import contextlib
 import enum
 import functools
 import gc
+import io
 import struct
 import sys
 import types
@@ -53,16 +55,29 @@ SKIPPED: tuple[type, ...] = (
 TRUSTED = frozenset(
     {
         *("builtins", "torch", "hostjit", "re", "functools", "operator", "weakref", "_weakref"),
-        *("abc", "_abc", "enum", "types", "typing", "contextlib", "_thread", "threading"),
-        *("logging", "warnings", "inspect", "dataclasses", "_contextvars", "numpy"),
+        *("abc", "_abc", "enum", "types", "typing", "typing_extensions", "contextlib"),
+        *(
+            "_thread",
+            "threading",
+            "logging",
+            "warnings",
+            "inspect",
+            "dataclasses",
+            "_contextvars",
+            "numpy",
+        ),
     }
 )
-_PACKAGES = sys.stdlib_module_names | {"torch", "hostjit", "numpy", "triton"}
+_PACKAGES = sys.stdlib_module_names | {"torch", "hostjit", "numpy", "triton", "typing_extensions"}
 # Of dicts, which others may change.
 _VIEWS: tuple[type, ...] = (
     *(types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items())),
     *map(type, (_ORDERED.keys(), _ORDERED.values(), _ORDERED.items())),
 )
+# Of `contextlib.contextmanager`.
+_CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)
+# What handlers of loggers write to.
+_STREAMS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedReader, io.BufferedRandom, io.FileIO)
 # Such as `dict[str, int | None]` and `Callable[..., int]`.
 _ANNOTATIONS = (types.GenericAlias, types.UnionType, type(collections.abc.Callable[[], None]))
 _WORD = struct.calcsize("P")
@@ -109,6 +124,11 @@ def parts_of(value: Any) -> Sequence[Any] | None:
         return (getattr(value, "__origin__", None), value.__args__)
     if is_a(value, _VIEWS):
         return gc.get_referents(value)
+    if is_a(value, _CONTEXTS) and "func" in vars(value):
+        # A decorator, of which each call makes another: nobody resumes its generator.
+        return (value.func, value.args, value.kwds)
+    if is_a(value, _STREAMS):
+        return ()  # what code does with one are calls, which no replay repeats
     return None
 
 
