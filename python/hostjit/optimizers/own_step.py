@@ -16,6 +16,7 @@ from torch.optim import optimizer as torch_optimizer
 from hostjit import _C
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.compilation import Compilation
+from hostjit.compiling.specializer import route_any_call
 
 __all__ = ["OwnStepCompilation", "definition_of", "is_written_elsewhere"]
 
@@ -85,6 +86,11 @@ class OwnStepCompilation(Compilation):
             self._say("hooks", "runs eagerly: the optimizer has hooks")
             return None
         return super()._answer(args, kwargs)
+
+    def _answer_full(self) -> _C.Specialization | None:
+        """Leave all steps to eager mode: what they call is PyTorch's, or as often another."""
+        self._say_full("it runs eagerly from now on")
+        return route_any_call(self.target)
 
     def _may_make_state(self) -> bool:
         """Whether a parameter has no state, and a gradient for the first time."""

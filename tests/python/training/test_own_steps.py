@@ -290,6 +290,35 @@ def test_a_closure_runs_eagerly():
     assert len(calls) == 3
 
 
+class Kept(torch.optim.Optimizer):
+    """Sizes of steps that the group keeps in a list, one for each of the last ten counts."""
+
+    def __init__(self, params, lr=1e-2):
+        super().__init__(params, {"lr": lr, "kept": [[None, None] for _ in range(10)]})
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            for p in filter(lambda p: p.grad is not None, group["params"]):
+                state = self.state[p]
+                state["step"] = state.get("step", 0) + 1
+                kept = group["kept"][state["step"] % 10]
+                if kept[0] != state["step"]:
+                    kept[:] = [state["step"], math.sqrt(1 - 0.9 ** state["step"])]
+                p.sub_(p.grad, alpha=group["lr"] * kept[1])
+
+
+def test_steps_that_differ_each_time_are_left_to_eager_mode():
+    pair = Pair(Kept)
+
+    def run():
+        for seed in range(25):
+            pair.run(seed)
+
+    with pytest.warns(UserWarning, match="Kept.step' has 8 spec.*it runs eagerly from now on"):
+        run()
+
+
 class OfAdam(torch.optim.Adam):
     def step(self, closure=None):
         return super().step(closure)
