@@ -326,9 +326,9 @@ def _orthogonal(matrix: Any, group: Mapping[str, Any]) -> Any:
 
 def _muon_ratio(kind: str | None, rows: int, columns: int) -> float:
     """Return what the learning rate of a matrix is multiplied by."""
-    if kind == "match_rms_adamw":
-        return 0.2 * math.sqrt(max(rows, columns))
-    return math.sqrt(max(1, rows / columns))
+    if kind is None or kind == "original":
+        return math.sqrt(max(1, rows / columns))
+    return 0.2 * math.sqrt(max(rows, columns)) if kind == "match_rms_adamw" else 1.0
 
 
 RULES: dict[type, Rule] = {

@@ -66,7 +66,7 @@ class Step:
     def _constants(self, group: dict[str, Any]) -> list[str]:
         """Keys of a group that the graph depends on; what a schedule adds is not among them."""
         numbers = self._numbers(group)
-        return [key for key in self._optimizer.defaults if key not in numbers]
+        return [key for key in self._optimizer.defaults if key in group and key not in numbers]
 
     def is_unfinished(self) -> bool:
         """Tell whether there is nothing to do, or state that the optimizer has yet to make."""
@@ -89,6 +89,8 @@ class Step:
             return "the optimizer's 'step' was replaced"
         if hooks and any(found):
             return "the optimizer has hooks"
+        if "_init_group" in vars(self._optimizer):
+            return "the optimizer has an '_init_group' of its own"
         is_scaled = any(hasattr(self._optimizer, name) for name in ("grad_scale", "found_inf"))
         is_fused = all(group.get("fused") for group in self._optimizer.param_groups)
         if is_scaled and (scaled or not is_fused):

@@ -62,7 +62,8 @@ def _constants(
     optimizer: torch.optim.Optimizer, group: dict[str, Any], values: Values
 ) -> dict[str, Any]:
     numbers = _rule(optimizer).numbers
-    return {key: values.to_json(group[key]) for key in optimizer.defaults if key not in numbers}
+    known = (key for key in optimizer.defaults if key in group and key not in numbers)
+    return {key: values.to_json(group[key]) for key in known}
 
 
 def _rule(optimizer: torch.optim.Optimizer) -> Rule:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -33,14 +34,27 @@ def changes_lists(one: Any, other: Any, x: Tensor) -> Tensor:
     return x + other[0] + other[1]
 
 
+def appends(one: Any, other: Any, x: Tensor) -> Tensor:
+    one.append(5.0)
+    return x + len(other)
+
+
+def adds(one: Any, other: Any, x: Tensor) -> Tensor:
+    one.add(7)
+    return x + (7 in other)
+
+
 KINDS = pytest.mark.parametrize(
     ("make", "change"),
     [
         (Box, changes_boxes),
         (lambda: {"count": 1, "rate": 0.5}, changes_dicts),
         (lambda: [1, 0.5], changes_lists),
+        (lambda: [1.0, 0.5], appends),
+        (lambda: collections.deque([1.0, 0.5]), appends),
+        (lambda: {1, 2}, adds),
     ],
-    ids=["objects", "dicts", "lists"],
+    ids=["objects", "dicts", "lists", "growing lists", "growing deques", "sets"],
 )
 held = SimpleNamespace()
 
@@ -108,3 +122,18 @@ def test_different_objects_are_not_compiled_again() -> None:
     for _ in range(4):
         run(torch.arange(2.0), {"count": 1, "rate": 0.5}, {"count": 1, "rate": 0.5})
     assert counters["stats"]["unique_graphs"] == 1
+
+
+def test_dicts_of_objects_that_become_one() -> None:
+    def function(x: Tensor, one: Any, other: Any) -> Tensor:
+        return changes_boxes(one, other, x)
+
+    run = torch.compile(function, backend="hostjit")
+    for number in range(6):
+        results = []
+        for call in (function, run):
+            one, other = Box(), Box()
+            if number >= 3:
+                other.__dict__ = one.__dict__
+            results.append(call(torch.arange(2.0), one, other).tolist())
+        assert results[0] == results[1]

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+import hostjit
 
 held: dict[str, Any] = {}
 owner = SimpleNamespace()
+module: Any = nn.Module()
 
 
 def divides(x: Tensor, _: Any) -> Tensor:
@@ -28,10 +31,23 @@ def of_an_argument(x: Tensor, values: list[float]) -> Tensor:
     return x * math.copysign(2.0, values[0])
 
 
-@pytest.mark.parametrize("function", [divides, copies_the_sign, of_an_argument])
+def of_a_tuple(x: Tensor, values: list[float]) -> Tensor:
+    return x / module.values[0] + module.values[1]
+
+
+def of_a_complex_number(x: Tensor, values: list[float]) -> Tensor:
+    return x * math.copysign(2.0, held["complex"].real)
+
+
+@pytest.mark.parametrize(
+    "function", [divides, copies_the_sign, of_an_argument, of_a_tuple, of_a_complex_number]
+)
 def test_are_told_apart(function: Callable[..., Tensor]) -> None:
-    run = torch.compile(function, backend="hostjit")
+    runs = [torch.compile(function, backend="hostjit"), hostjit.compile(function)]
     for value in (0.0, 0.0, -0.0, -0.0, 0.0):
         held["value"] = owner.value = value
+        held["complex"] = complex(value, 1.0)
+        module.values = (value, 1.0)
         expected = function(torch.ones(2), [value])
-        assert run(torch.ones(2), [value]).tolist() == expected.tolist()
+        for run in runs:
+            assert run(torch.ones(2), [value]).tolist() == expected.tolist()

@@ -52,3 +52,47 @@ def test_a_training_step_is_recorded(record: Any, monkeypatch: pytest.MonkeyPatc
             monkeypatch.setitem(factors, "loss", 3.0)
         x = torch.randn(3, 4)
         assert_close(fast(x), eager.step(x))
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[float]:
+    for number in range(1, 7):
+        yield float(number)
+
+
+@contextlib.contextmanager
+def scaled(value: float) -> Iterator[float]:
+    factors["loss"] = value
+    yield value
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("record", [hostjit.capture, hostjit.compile])
+@pytest.mark.parametrize("what", ["args", "generator"])
+def test_what_is_asked_of_a_context_itself_is_followed(record: Any, what: str) -> None:
+    def losses(make: Any) -> list[float]:
+        trainer, given = Trainer(), scaled(2.0)
+        numbers = counted()
+        decorated = given(loss_of)
+
+        def step(x: Tensor) -> Tensor:
+            trainer.optimizer.zero_grad()
+            loss = decorated(trainer.net, x)
+            if what == "generator":
+                loss = loss * next(numbers.gen)  # type: ignore[attr-defined]
+            loss.backward()
+            trainer.optimizer.step()
+            return loss.detach()
+
+        run, found = make(step), []
+        for number in range(6):
+            if what == "args" and number == 4:
+                given.args = (5.0,)  # type: ignore[attr-defined]
+            found.append(run(torch.ones(3, 4) * number).item())
+        return found
+
+    with_factor = factors["loss"]
+    try:
+        assert losses(record) == pytest.approx(losses(lambda step: step), rel=1e-4)
+    finally:
+        factors["loss"] = with_factor

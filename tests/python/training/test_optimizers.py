@@ -156,6 +156,32 @@ def test_steps_of_muon(arguments: dict[str, Any], dtype: torch.dtype, runtime: s
     assert len(step.specializations) == 1
 
 
+@pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="an older version of torch")
+@pytest.mark.parametrize("how", ["copied", "loaded", "ratio"])
+def test_groups_of_muon_that_others_made(how: str, runtime: str) -> None:
+    """PyTorch adds a default where an optimizer is copied or loaded, which no group has."""
+    parameters = [nn.Parameter(torch.randn(8, 2)) for _ in range(2)]
+    parameters[0].data.copy_(parameters[1].data)
+    optimizers: list[Any] = [torch.optim.Muon([parameter], lr=0.1) for parameter in parameters]
+    for number, optimizer in enumerate(optimizers):
+        if how == "copied":
+            optimizers[number] = copy.deepcopy(optimizer)
+            parameters[number] = optimizers[number].param_groups[0]["params"][0]
+        elif how == "loaded":
+            optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+        else:
+            optimizer.param_groups[0]["adjust_lr_fn"] = "none"
+    step = hostjit.compile(optimizers[0].step, runtime=runtime)
+    for _ in range(4):
+        gradient = torch.randn(8, 2)
+        for parameter in parameters:
+            parameter.grad = gradient.clone()
+        step()
+        optimizers[1].step()
+        torch.testing.assert_close(*parameters, rtol=0, atol=2e-3)
+        parameters[0].data.copy_(parameters[1].data)
+
+
 class _WithDefaults(Adam):
     """Has other defaults, and what a user adds; a step is Adam's."""
 
@@ -188,6 +214,24 @@ def test_derived_classes_that_step_as_pytorchs_do(runtime: str) -> None:
     trainer = Trainer(lambda model: _WithDefaults(model.parameters()), runtime)
     trainer.train()
     assert len(trainer.step.specializations) == 1
+
+
+class _StartingByItself(Adam):
+    def __init__(self, params: Any) -> None:
+        super().__init__(params, lr=0.05)
+        self._start = super()._init_group
+        self._init_group = self._half
+
+    def _half(self, *arguments: Any) -> Any:
+        result = self._start(*arguments)
+        for state in self.state.values():
+            state["exp_avg"].mul_(0.5)
+        return result
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_an_object_with_a_method_of_its_own_steps_eagerly(runtime: str) -> None:
+    Trainer(lambda model: _StartingByItself(model.parameters()), runtime).train()
 
 
 @pytest.mark.parametrize("kind", [_Shrinking, _StartingOtherwise])

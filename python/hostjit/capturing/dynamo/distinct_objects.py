@@ -17,17 +17,22 @@ from typing import Any
 from torch._dynamo.guards import install_guard
 from torch._dynamo.side_effects import SideEffects
 from torch._dynamo.source import GlobalStateSource
-from torch._dynamo.variables import UserDefinedObjectVariable
+from torch._dynamo.variables import (
+    CellVariable,
+    NewGlobalVariable,
+    TensorVariable,
+    UserDefinedObjectVariable,
+)
 from torch._dynamo.variables.base import AttributeMutationExisting, ValueMutationExisting
-from torch._dynamo.variables.dicts import ConstDictVariable
-from torch._dynamo.variables.lists import BaseListVariable
 
+from hostjit.capturing.instances import instance_dict
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["guarding_distinct_objects"]
 
 _OLD = (AttributeMutationExisting, ValueMutationExisting)
-_KINDS: tuple[Any, ...] = (UserDefinedObjectVariable, ConstDictVariable, BaseListVariable)
+# Of which Dynamo itself tells whether they are one, or nobody knows two.
+_OTHERS: tuple[Any, ...] = (TensorVariable, CellVariable, NewGlobalVariable)
 
 
 @contextlib.contextmanager
@@ -48,19 +53,33 @@ def guarding_distinct_objects() -> Iterator[None]:
         yield
 
 
-def _sources(effects: Any) -> Iterator[Sequence[Any]]:
-    """Yield where the objects of a type came from, if there are two and the code changes one."""
+def _sources(effects: Any) -> Iterator[Sequence[tuple[Any, bool]]]:
+    """Yield where the objects of a type came from, if there are two and the code changes one.
+
+    And whether they have a `__dict__`.
+    """
     by_type: defaultdict[type, list[Any]] = defaultdict(list)
     for variable in effects.id_to_variable.values():
         is_old = isinstance(variable.mutation_type, _OLD)
-        if is_old and isinstance(variable, _KINDS) and variable.source is not None:
+        if is_old and not isinstance(variable, _OTHERS) and variable.source is not None:
             by_type[variable.python_type()].append(variable)
     for variables in by_type.values():
         if len(variables) > 1 and any(map(effects.is_modified, variables)):
-            yield [variable.source for variable in variables]
+            yield [(variable.source, _has_dict(variable)) for variable in variables]
 
 
-def _add_guard(sources: Sequence[Any], builder: Any, _: Any) -> None:
-    identities = ", ".join(f"id({builder.arg_ref(source.name)})" for source in sources)
+def _has_dict(variable: Any) -> bool:
+    is_object = isinstance(variable, UserDefinedObjectVariable)
+    return is_object and instance_dict(variable.value) is not None
+
+
+def _add_guard(sources: Sequence[tuple[Any, bool]], builder: Any, _: Any) -> None:
+    found = [(builder.arg_ref(source.name), has_dict) for source, has_dict in sources]
+    # Objects that have different dicts are different ones.
+    values = [
+        f"object.__getattribute__({name}, '__dict__')" if has_dict else name
+        for name, has_dict in found
+    ]
+    identities = ", ".join(f"id({value})" for value in values)
     code = f"len({{{identities}}}) == {len(sources)}"
     builder.object_aliasing_guard_codes.append((code, code))

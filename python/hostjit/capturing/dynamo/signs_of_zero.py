@@ -33,15 +33,29 @@ def guarding_signs_of_zero() -> Iterator[None]:
         if threading.get_ident() != owner:
             return
         value = self.get(guard)
-        if type(value) is float and value == 0:
-            sign = math.copysign(1.0, value)
-            has_sign = functools.partial(_has_sign, sign)
-            code = [f"math.copysign(1.0, {self.arg_ref(guard)}) == {sign}"]
-            self.get_guard_manager(guard).add_lambda_guard(has_sign, code, guard.user_stack)
+        signs = list(_signs(value))
+        if signs:
+            has_signs = functools.partial(_has_signs, signs)
+            code = [f"hostjit: the signs of zeros in {self.arg_ref(guard)} are {signs}"]
+            self.get_guard_manager(guard).add_lambda_guard(has_signs, code, guard.user_stack)
 
     with replaced_attribute(kind, "EQUALS_MATCH", equals_match):
         yield
 
 
-def _has_sign(sign: float, value: float) -> bool:
-    return math.copysign(1.0, value) == sign
+def _has_signs(signs: list[float], value: Any) -> bool:
+    return list(_signs(value)) == signs
+
+
+def _signs(value: Any) -> Iterator[float]:
+    """Yield the signs of floats that are zero, in the order of a constant's items."""
+    kind = type(value)
+    if kind is float:
+        if value == 0:
+            yield math.copysign(1.0, value)
+    elif kind is complex:
+        yield from _signs(value.real)
+        yield from _signs(value.imag)
+    elif kind in (tuple, list, set, frozenset):
+        for item in value:
+            yield from _signs(item)

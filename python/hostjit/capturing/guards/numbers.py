@@ -84,6 +84,9 @@ class GuardedNumbers:
                 if is_open and not here.structure:
                     self._watches.leave_open(here)
         if type(value) is tuple and kind in kinds.BY_VALUE:
+            for path, item in named_numbers(value, source.name):
+                if type(item) is float and path not in self._open:  # 0.0 is equal to -0.0
+                    self.exact[path] = struct.pack("d", item)
             self._note_elements(source, value, walker)
 
     def note_unread(self) -> None:

@@ -498,8 +498,12 @@ def same_constant(a: object, b: object) -> bool:
     kind = type(a)
     if kind is not type(b):
         return False
+    if a is b:
+        return True
     if kind is float or kind is complex:
         return repr(a) == repr(b)
+    if isinstance(a, tuple) and isinstance(b, tuple):
+        return len(a) == len(b) and all(map(same_constant, a, b))
     if kind is range or kind is slice:
         ends: Any = operator.attrgetter("start", "stop", "step")
         return all(map(_same_bound, ends(a), ends(b)))

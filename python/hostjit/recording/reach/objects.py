@@ -5,11 +5,9 @@ from __future__ import annotations
 
 import collections
 import collections.abc
-import contextlib
 import enum
 import functools
 import gc
-import io
 import struct
 import sys
 import types
@@ -74,10 +72,6 @@ _VIEWS: tuple[type, ...] = (
     *(types.MappingProxyType, type({}.keys()), type({}.values()), type({}.items())),
     *map(type, (_ORDERED.keys(), _ORDERED.values(), _ORDERED.items())),
 )
-# Of `contextlib.contextmanager`.
-_CONTEXTS = (contextlib._GeneratorContextManager, contextlib._AsyncGeneratorContextManager)
-# What handlers of loggers write to.
-_STREAMS = (io.TextIOWrapper, io.BufferedWriter, io.BufferedReader, io.BufferedRandom, io.FileIO)
 # Such as `dict[str, int | None]` and `Callable[..., int]`.
 _ANNOTATIONS = (types.GenericAlias, types.UnionType, type(collections.abc.Callable[[], None]))
 _WORD = struct.calcsize("P")
@@ -124,11 +118,6 @@ def parts_of(value: Any) -> Sequence[Any] | None:
         return (getattr(value, "__origin__", None), value.__args__)
     if is_a(value, _VIEWS):
         return gc.get_referents(value)
-    if is_a(value, _CONTEXTS) and "func" in vars(value):
-        # A decorator, of which each call makes another: nobody resumes its generator.
-        return (value.func, value.args, value.kwds)
-    if is_a(value, _STREAMS):
-        return ()  # what code does with one are calls, which no replay repeats
     return None
 
 

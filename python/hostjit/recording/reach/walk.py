@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import contextlib
 import contextvars
 import functools
+import inspect
 import operator
 import sys
 import threading
@@ -310,6 +312,9 @@ class Walk(Reached):
         if triton_types.is_kernel(value):
             self._visit_kernel(value, path)
             return
+        if _is_decorator(value):
+            self._visit_decorator(value, path)
+            return
         if is_one_of(kind, (Kernel, torch.jit.ScriptFunction)):
             return  # nobody can change one
         self._push(kind, kind.__qualname__)
@@ -340,6 +345,17 @@ class Walk(Reached):
         self._add("items", vars(kernel), entry)
         self.objects[id(vars(kernel))] = vars(kernel)
 
+    def _visit_decorator(self, context: Any, path: str) -> None:
+        """Of a context that decorates a function, all but its generator: calls make others."""
+        attributes = vars(context)
+        entry = Items(attributes, context, path, by_name=True)
+        for name in attributes.keys() - {"gen"}:
+            if entry.add(name):
+                for value in entry.values(name):
+                    self._push(value, f"{path}.{name}")
+        self._add("items", attributes, entry)
+        self.objects[id(attributes)] = attributes
+
     def _visit_optimizer(self, optimizer: torch.optim.Optimizer, path: str) -> None:
         """Numbers such as learning rates are read at each call, so they are free to change.
 
@@ -353,6 +369,8 @@ class Walk(Reached):
         for index, group in enumerate(groups):
             entry = Items(group, None, f"{path}.param_groups[{index}]", by_name=True)
             for key in ("params", *(() if rule is None else optimizer.defaults)):
+                if key not in group:  # PyTorch adds defaults when an optimizer is copied or loaded
+                    continue
                 if rule and key in rule.numbers and not torch.is_tensor(group[key]):
                     continue
                 entry.add(key)
@@ -405,3 +423,12 @@ def _graph_of(tensor: torch.Tensor) -> Any:
         return tensor.requires_grad and tensor.grad_fn
     except RuntimeError:
         return False
+
+
+def _is_decorator(value: Any) -> bool:
+    """Tell whether a context of `contextlib.contextmanager` was not entered, and may be anew."""
+    if type(value) is not contextlib._GeneratorContextManager or "func" not in vars(value):
+        return False
+    generator = value.gen
+    is_new = type(generator) is types.GeneratorType
+    return is_new and inspect.getgeneratorstate(generator) == inspect.GEN_CREATED
