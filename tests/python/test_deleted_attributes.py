@@ -69,3 +69,37 @@ def test_is_absent_or_made_again(
             found.append((result, str(vars(holder).get("v"))))
         results.append(found)
     assert results[1] == results[0]
+
+
+class WithProperty:
+    def __init__(self) -> None:
+        self._v = 1.0
+
+    @property
+    def v(self) -> float:
+        return self._v
+
+    @v.deleter
+    def v(self) -> None:
+        self._v = 5.0
+
+    def __delattr__(self, name: str) -> None:
+        super().__delattr__(name)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize(
+    "compile", [hostjit.compile, lambda f: torch.compile(f, backend="hostjit")]
+)
+def test_a_property_has_its_deleter_called(compile: Callable[..., Any]) -> None:
+    def program(x: Tensor, holder: Any) -> Tensor:
+        before = holder.v
+        del holder.v
+        result: Tensor = x * before + holder.v
+        return result
+
+    torch._dynamo.reset()
+    run = compile(program)
+    for _ in range(4):
+        x = torch.arange(2.0)
+        assert run(x, WithProperty()).tolist() == program(x, WithProperty()).tolist()

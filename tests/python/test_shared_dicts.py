@@ -82,3 +82,21 @@ def test_a_training_step_reads_what_the_module_assigned() -> None:
         return [run(torch.randn(3, 4)).item() for _ in range(8)]
 
     assert losses(hostjit.compile) == pytest.approx(losses(lambda step: step), rel=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@WAYS
+def test_an_object_that_the_code_gives_the_dict_of_another(compile: Callable[..., Any]) -> None:
+    def step(x: Tensor, one: Any) -> Tensor:
+        made = Shared({})
+        made.__dict__ = one.__dict__
+        made.value = x * 3
+        result: Tensor = one.value + 1
+        return result
+
+    torch._dynamo.reset()
+    run = compile(step)
+    for number in range(5):
+        x = torch.full((2,), float(number))
+        expected = step(x, Shared({"value": torch.zeros(2)}))
+        assert run(x, Shared({"value": torch.zeros(2)})).tolist() == expected.tolist()

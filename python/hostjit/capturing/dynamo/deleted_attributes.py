@@ -40,8 +40,7 @@ def deleting_from_dicts() -> Iterator[None]:
             and getattr(self, _RESOLVE)(tx, name)[0] is object.__delattr__
         ):
             (attribute,) = args
-            if self.objvar.get_dict_vt(tx).contains(attribute.as_python_constant()):
-                return self.objvar.method_setattr_standard(tx, attribute, DeletedVariable())
+            return self.objvar.method_setattr_standard(tx, attribute, DeletedVariable())
         return original(self, tx, name, args, kwargs)
 
     with replaced_attribute(SuperVariable, "call_method", call_method):

@@ -16,7 +16,7 @@ from typing import Any
 
 from torch._dynamo.exc import unimplemented
 from torch._dynamo.side_effects import SideEffects
-from torch._dynamo.variables import UserDefinedObjectVariable
+from torch._dynamo.variables import UserDefinedObjectVariable, dicts
 
 from hostjit.capturing.instances import instance_dict
 from hostjit.replacements import replaced_attribute
@@ -39,6 +39,8 @@ class _Owners:
     )
 
 
+# Dynamo's variables for the dicts of other objects; older versions have none.
+_OF_OBJECTS: tuple[Any, ...] = (getattr(dicts, "DunderDictVariable", ()),)
 # Of Dynamo's side effects.
 _OWNERS = "_hostjit_owners_of_dicts"
 
@@ -58,10 +60,11 @@ def stopping_at_shared_dicts() -> Iterator[None]:
                 _stop(tracked)
         return tracked
 
-    def store_attr(self: Any, item: Any, *args: Any) -> None:
-        if threading.get_ident() == owner and _sharing(self, item):
-            _stop(item)
-        store(self, item, *args)
+    def store_attr(self: Any, item: Any, name: str, value: Any, *kind: Any) -> None:
+        if threading.get_ident() == owner:
+            if _sharing(self, item) or (name == "__dict__" and isinstance(value, _OF_OBJECTS)):
+                _stop(item)
+        store(self, item, name, value, *kind)
 
     with (
         replaced_attribute(kind, "track_object_existing", track_object_existing),
