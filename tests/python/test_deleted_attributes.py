@@ -33,7 +33,7 @@ def deletes_and_assigns(self: Any, x: Tensor) -> Tensor:
     del self.v
     self.v = x.sum() * 2
     del self.__dict__["v"]
-    return x + hasattr(self, "w")
+    return x + hasattr(self, "v")
 
 
 class Holder:

@@ -7,10 +7,8 @@ from hostjit.optimizers.compilation import (
     compilation_of_step,
     optimizer_of,
 )
-from hostjit.optimizers.rules import RULES
 
 __all__ = [
-    "RULES",
     "OptimizerCompilation",
     "compilation_as_called",
     "compilation_of_step",

@@ -20,6 +20,8 @@ from hostjit.capturing.errors import CaptureError
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
 from hostjit.parts.known_objects import is_made_by_callers
+from hostjit.recording.calls.mismatch import named_arguments
+from hostjit.recording.calls.opened_objects import expanded
 from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.graph.recorder import Read
 from hostjit.recording.limits import Limits, num_met
@@ -40,6 +42,8 @@ _MOST_GONE = 4
 _MOST_OTHERS = 64
 # Then, calls of the form that are not known are not recorded any more.
 _MOST_REFUSALS = 4
+# Calls in a row that no recording is for, of the few that the call path still asks about.
+_MOST_UNLIKE = 2
 
 
 def recorded_instead_of_parts(
@@ -96,6 +100,7 @@ class RecordingsInsteadOfParts(Recordings):
     _num_others = 0
     _met_own_steps = False
     _is_settled = False
+    _num_unlike = 0
 
     def __init__(
         self,
@@ -152,10 +157,20 @@ class RecordingsInsteadOfParts(Recordings):
         if self._limits is self._limits_of_loops and self._compilation.passes_were_tried:
             self._limits = type(self)._limits
         if self._is_settled:
-            return None
+            self._num_unlike = self._num_unlike + 1 if self._are_others(args, kwargs) else 0
+            if self._num_unlike < _MOST_UNLIKE:
+                return None
+            return self._compile_from_now_on("is called otherwise than it was recorded")
         if self._refusals and self._refusals[_form(args)] >= _MOST_REFUSALS:
             return None
         return super()._answer(args, kwargs)
+
+    def _are_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Tell whether no recording is for calls like this one, whatever values they read."""
+        plain = expanded(args, kwargs, self._opened.classes)
+        arguments = named_arguments(self.target, *plain)
+        replays = (replay for calls in self._calls for replay in calls.replays)
+        return not any(replay.differs_by_values(arguments, args, kwargs) for replay in replays)
 
     def _note_run(self, run: RecordedRun) -> None:
         self._met_own_steps = self._met_own_steps or run.may_make_own_steps()

@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import hostjit
+from hostjit.compiling.parts_and_recordings import PartsAndRecordings
 
 
 class Solver:
@@ -71,6 +72,29 @@ def test_those_that_are_met_again_stay_recorded() -> None:
     for x in often:
         assert_close(fast(x), solve(x))
         assert calls_of(fast, x) == 0
+
+
+@pytest.mark.filterwarnings("ignore:hostjit")
+@pytest.mark.parametrize("change", [lambda x: x.repeat(4), lambda x: x.double()])
+def test_calls_that_are_others_are_not_left_to_eager_mode(
+    change: Callable[[Tensor], Tensor], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given_up: list[str] = []
+    give_up = PartsAndRecordings.give_up_recordings
+
+    def noted(self: PartsAndRecordings, reason: str = "") -> None:
+        given_up.append(reason)
+        give_up(self, reason)
+
+    monkeypatch.setattr(PartsAndRecordings, "give_up_recordings", noted)
+    fast = hostjit.compile(solve)
+    for size in 4 * [0.1, 0.9, -0.3, 0.15, 0.95, -0.35] + torch.linspace(-12, 12, 41).tolist():
+        fast(of_size(size))
+    assert not given_up
+    for number in range(600):  # of more and more calls that run eagerly, one is asked about
+        x = change(of_size(0.1 + 0.0001 * number))
+        assert_close(fast(x), solve(x))
+    assert given_up[0] == "it is called otherwise than it was recorded"
 
 
 @pytest.mark.filterwarnings("ignore:hostjit")

@@ -60,11 +60,11 @@ def stopping_at_shared_dicts() -> Iterator[None]:
                 _stop(tracked)
         return tracked
 
-    def store_attr(self: Any, item: Any, name: str, value: Any, *kind: Any) -> None:
+    def store_attr(self: Any, item: Any, name: str, value: Any, *args: Any, **kwargs: Any) -> None:
         if threading.get_ident() == owner:
             if _sharing(self, item) or (name == "__dict__" and isinstance(value, _OF_OBJECTS)):
                 _stop(item)
-        store(self, item, name, value, *kind)
+        store(self, item, name, value, *args, **kwargs)
 
     with (
         replaced_attribute(kind, "track_object_existing", track_object_existing),

@@ -15,7 +15,10 @@ import torch
 from hostjit import _C
 from hostjit.recording.running.generator_draws import address_of
 
-__all__ = ["ReadGuard"]
+__all__ = ["VALUE_READ", "ReadGuard"]
+
+VALUE_READ = "a value read at"
+"""How texts begin that say which value of a call is another than was read."""
 
 
 class ReadGuard:
@@ -69,7 +72,7 @@ class ReadGuard:
         for index, found in enumerate(self._compute(leaves)):
             if _bytes(found) != self._bytes[index]:
                 expected, now = self.expected[index].tolist(), found.tolist()
-                return f"a value read at {self.where[index]}: expected {expected}, found {now}"
+                return f"{VALUE_READ} {self.where[index]}: expected {expected}, found {now}"
         return ""
 
     def _compute(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:

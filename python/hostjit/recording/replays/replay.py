@@ -41,7 +41,7 @@ from hostjit.recording.replays.checks import AttributesAssigned, ReplayChecks, a
 from hostjit.recording.replays.outside import TensorsOutside, touched_gradients
 from hostjit.recording.replays.places import Places, StaticInputs, moved_off
 from hostjit.recording.replays.pruned import Pruned
-from hostjit.recording.replays.read_guard import ReadGuard
+from hostjit.recording.replays.read_guard import VALUE_READ, ReadGuard
 
 if TYPE_CHECKING:
     from hostjit.recording.recordings import Recordings
@@ -353,6 +353,12 @@ class Replay:
             or self.checks.difference(leaves, arguments)
             or self._places.difference(args, kwargs, leaves)
         )
+
+    def differs_by_values(
+        self, arguments: Mapping[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> bool:
+        """Tell whether nothing but the values that the code reads makes a call another."""
+        return self.difference(arguments, args, kwargs).startswith(VALUE_READ)
 
     def _difference_of_alignment(self, leaves: Sequence[torch.Tensor]) -> str:
         moved = moved_off(self._aligned, leaves)
