@@ -32,6 +32,8 @@ struct Leaves : c10::SmallVector<PyObject*, 16> {
   NumberValues values;                        // empty until they are wanted
   // Of open numbers that a program takes as tensors: by slot, from the first that is made on.
   mutable std::vector<at::Tensor> number_tensors;
+  // What a ReadCheck has computed on the way, for the program.
+  mutable std::vector<at::Tensor> handed_on;
   // The lists, the dicts, the objects that were compared by their fields, and the parameters and
   // buffers of those, borrowed: code may ask which of them are one, and changes one where it
   // changes another.

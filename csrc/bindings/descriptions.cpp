@@ -138,6 +138,7 @@ py::object InputBinding::describe() const {
       return py::make_tuple("number", object_of(object_), object_of(key_),
                             position_ < 0 ? py::none() : py::object(py::int_(position_)));
     case Kind::kScalar: return py::make_tuple("open", slot_);
+    case Kind::kHandedOn: return py::make_tuple("handed_on", slot_);
     case Kind::kOpen:
       return py::make_tuple(
           "open", slot_,

@@ -43,6 +43,12 @@ InputBinding::InputBinding(PyObject* description, size_t num_leaves) {
     }
     return;
   }
+  if (kind == "handed_on") {
+    kind_ = Kind::kHandedOn;
+    slot_ = parts[1].cast<size_t>();
+    guard_.emplace(parts[2].cast<at::Tensor>());
+    return;
+  }
   object_ = PyRef::share(py::object(parts[1]).ptr());
   if (kind == "gradient") {
     kind_ = Kind::kGradient;
@@ -56,7 +62,7 @@ InputBinding::InputBinding(PyObject* description, size_t num_leaves) {
     return;
   }
   HOSTJIT_CHECK(kind == "number", "an input is bound to a '", kind,
-                "', expected gradient, number or open");
+                "', expected gradient, number, open or handed_on");
   kind_ = Kind::kNumber;
   key_ = PyRef::share(py::object(parts[2]).ptr());
   if (!parts[3].is_none()) position_ = parts[3].cast<Py_ssize_t>();
@@ -92,7 +98,8 @@ bool InputBinding::other_holds() {
     case Kind::kLeaf:  // part of the arguments
     case Kind::kTensor: return holds();
     case Kind::kScalar:
-    case Kind::kOpen: return true;
+    case Kind::kOpen:
+    case Kind::kHandedOn: return true;
     case Kind::kTensorOfAnySize:
       return guard_->matches_of_any_size(THPVariable_Unpack(object_.get()));
     case Kind::kGradient: {
@@ -114,8 +121,14 @@ const at::Tensor& InputBinding::open_tensor(const Leaves& leaves) const {
   return tensor;
 }
 
+const at::Tensor& InputBinding::handed_tensor(const Leaves& leaves) const {
+  static const at::Tensor not_yet;
+  return slot_ < leaves.handed_on.size() ? leaves.handed_on[slot_] : not_yet;
+}
+
 const at::Tensor& InputBinding::other_tensor(const Leaves& leaves) const {
   if (kind_ == Kind::kOpen) return open_tensor(leaves);
+  if (kind_ == Kind::kHandedOn) return handed_tensor(leaves);
   if (kind_ == Kind::kNumber || kind_ == Kind::kScalar) return number_;
   const at::Tensor& tensor = THPVariable_Unpack(object_.get());
   return kind_ == Kind::kGradient ? tensor.grad() : tensor;

@@ -24,6 +24,7 @@ namespace hostjit {
 //   ("number", dict, key, position)   the float dict[key], or dict[key][position], as a tensor
 //   ("open", slot)                    that open number of the call, a scalar
 //   ("open", slot, type)              the same as a tensor without dims: of int64, or of float64
+//   ("handed_on", slot, example)      that tensor which a ReadCheck hands on, like the example
 class InputBinding {
  public:
   // Throws Error for anything else, and for a leaf that a call with `num_leaves` does not have.
@@ -49,6 +50,10 @@ class InputBinding {
   // The dtype of a number that it is as a tensor without dims; nullopt for what is none.
   std::optional<DType> number_type() const;
   int64_t scalar(const Leaves& leaves) const { return leaves.numbers[slot_]; }
+  // Of what a ReadCheck hands on; nullopt for what is none of that.
+  std::optional<size_t> handed_on() const {
+    return kind_ == Kind::kHandedOn ? std::optional(slot_) : std::nullopt;
+  }
   // Of the arguments; -1 for what is none.
   Py_ssize_t leaf() const { return leaf_; }
   // Leaves the sizes to others; a tensor held by reference still is what it was otherwise.
@@ -72,11 +77,21 @@ class InputBinding {
   int traverse(visitproc visit, void* arg) const;
 
  private:
-  enum class Kind { kLeaf, kTensor, kTensorOfAnySize, kGradient, kNumber, kScalar, kOpen };
+  enum class Kind {
+    kLeaf,
+    kTensor,
+    kTensorOfAnySize,
+    kGradient,
+    kNumber,
+    kScalar,
+    kOpen,
+    kHandedOn
+  };
   bool look_again();
   bool other_holds();
   const at::Tensor& other_tensor(const Leaves& leaves) const;
   const at::Tensor& open_tensor(const Leaves& leaves) const;
+  const at::Tensor& handed_tensor(const Leaves& leaves) const;
   bool read_number();
 
   Kind kind_ = Kind::kLeaf;

@@ -11,8 +11,10 @@
 namespace hostjit {
 namespace {
 
+// Null for what is not handed on yet, too: that is in memory of its own.
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
-  return tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl() : nullptr;
+  return tensor.defined() && tensor.has_storage() ? tensor.storage().unsafeGetStorageImpl()
+                                                  : nullptr;
 }
 
 }  // namespace

@@ -93,6 +93,21 @@ bool ProgramCall::run(MainFunction main, std::vector<at::Tensor>& tensors) {
   return true;
 }
 
+bool ProgramCall::run(MainFunction main, std::vector<at::Tensor>& tensors, Numbers& numbers) {
+  Outputs raw;
+  if (!call_main(main, raw)) return false;
+  const std::vector<Value*>& values = program_.program().outputs();
+  for (size_t i = 0; i < raw.size(); ++i) {
+    if (values[i]->is_tensor()) {
+      tensors.push_back(owned_tensor(raw[i]));
+    } else {
+      numbers.push_back(std::bit_cast<uint64_t>(raw[i]));
+    }
+  }
+  hide_views(tensors);
+  return true;
+}
+
 bool ProgramCall::wrap(const std::vector<at::Tensor>& tensors, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     outputs_.push_back(THPVariable_Wrap(tensors[i]));

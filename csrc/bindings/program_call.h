@@ -59,6 +59,9 @@ class ProgramCall {
   bool run(MainFunction main) { return call_main(main, outputs_) && wrap_outputs(); }
   // The same for a program whose outputs are tensors: they become `tensors`, no Python objects.
   bool run(MainFunction main, std::vector<at::Tensor>& tensors);
+  // The same where some are numbers, whose bits follow each other in `numbers`.
+  using Numbers = c10::SmallVector<uint64_t, 16>;
+  bool run(MainFunction main, std::vector<at::Tensor>& tensors, Numbers& numbers);
   // Makes the first `count` of the tensors that run() gave the outputs.
   bool wrap(const std::vector<at::Tensor>& tensors, size_t count);
 

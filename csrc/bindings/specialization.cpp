@@ -129,6 +129,13 @@ Specialization::Specialization(const Options& options)
   for (const auto& [leaf, address] : static_leaves_) {
     HOSTJIT_CHECK(leaf < num_leaves_, "specialization: static leaf ", leaf, " is out of range");
   }
+  for (size_t i = 0; i < bindings_.size(); ++i) {
+    const std::optional<size_t> slot = bindings_[i].handed_on();
+    if (!slot) continue;
+    const Type* type = reads_ && program_->only_row() ? reads_->handed_on(*slot) : nullptr;
+    HOSTJIT_CHECK(type && *type == program_->program().inputs()[i]->type(),
+                  "specialization: nothing that is read hands on input ", i);
+  }
   for (PyObject* object : arguments_.example_objects()) {
     known_objects_.push_back(known_object(object));
   }
@@ -233,6 +240,7 @@ bool Specialization::match(const GlobalState& state, PyObject* const* values, Py
   leaves.clear();
   leaves.values.clear();
   leaves.number_tensors.clear();
+  leaves.handed_on.clear();
   leaves.objects.clear();
   if (any_arguments_) [[unlikely]]
     return state == state_;

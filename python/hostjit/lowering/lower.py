@@ -16,6 +16,7 @@ from hostjit.capturing.traced_graph import source_location
 from hostjit.kernels.sizes import Size
 from hostjit.lowering import allocation_rules as _allocation_rules  # noqa: F401
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
+from hostjit.lowering import item_rules as _item_rules  # noqa: F401
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401
 from hostjit.lowering import put_rules as _put_rules  # noqa: F401
 from hostjit.lowering import user_kernel_rules as _user_kernel_rules  # noqa: F401

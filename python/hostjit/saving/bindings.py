@@ -85,6 +85,9 @@ def binding_to_json(binding: Any, guard: dict[str, Any] | None, writers: Writers
             return ["gradient", number, guard and tensor_to_json(torch.Tensor, guard)]
         case ("number", holder, key, position):
             return ["number", writers.numbers.add(holder, key), position]
+        case ("handed_on", slot, *_):
+            assert guard is not None
+            return ["handed_on", slot, tensor_to_json(torch.Tensor, guard)]
     raise AssertionError(f"unknown binding {binding!r}")
 
 
@@ -102,6 +105,8 @@ def binding_from_json(binding: Any, parts: Parts) -> Any:
             return ("gradient", owner) + ((example_tensor(guard),) if guard else ())
         case ["number", number, position]:
             return ("number", *parts.places[number], position)
+        case ["handed_on", slot, guard]:
+            return ("handed_on", slot, example_tensor(guard))
         case int():
             return binding
     raise ValueError(f"unknown kind of input {binding!r}")
@@ -120,7 +125,7 @@ def example_inputs(bindings: Sequence[Any], call: ExampleCall, floats: Sequence[
             return torch.zeros((), dtype=dtype, device="cpu")
         if binding[0] == "open":
             return 0.0 if floats[binding[1]] else 0
-        if binding[0] == "gradient":
+        if binding[0] in ("gradient", "handed_on"):
             return binding[2]
         return torch.zeros((), dtype=torch.float64, device="cpu")
 

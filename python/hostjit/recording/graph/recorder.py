@@ -335,6 +335,10 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         """Note that code has seeded a generator other than the default one."""
         self._use(generator).note_seed()
 
+    def generators_given(self) -> list[torch.Generator]:
+        """Return the generators besides the default one that operators, or seeds, were given."""
+        return [used.generator for used in self.used.values() if not used.is_made]
+
     def leave_seeds(self) -> None:
         """Record the seeds that others find in generators after the call, which has ended."""
         for used in self.used.values():

@@ -29,6 +29,7 @@ from hostjit.capturing.results.outputs import (
 from hostjit.capturing.results.unused import drop_unused
 from hostjit.capturing.traced_graph import remove_dead_nodes, storage_of
 from hostjit.capturing.tracing import draws, with_second_derivatives
+from hostjit.lowering.item_rules import gives_number
 from hostjit.recording.graph.inputs import Constant, Source, bind
 from hostjit.recording.graph.places import put_places
 from hostjit.recording.graph.recorder import Recorder
@@ -38,6 +39,7 @@ from hostjit.recording.programs.carried import (
     carried,
     changed_leaves,
 )
+from hostjit.recording.programs.handed_on import hand_on, may_hand_on
 from hostjit.recording.programs.may_repeat import may_repeat
 from hostjit.recording.programs.repeated_pass import (
     RepeatedPass,
@@ -58,7 +60,8 @@ class ReadGraph:
     """A graph without an effect, which computes values that were read.
 
     Attributes:
-        graph_module: as that of a CapturedProgram; one result for each read.
+        graph_module: as that of a CapturedProgram; one result for each read, a number where that
+            can be, then what is handed on to the program that answers the call.
         inputs: one for each placeholder.
         expected: the values that were read.
         where: the lines that read them, "file:line" each.
@@ -156,13 +159,16 @@ def make_program(
                 bindings = tuple(map(bind, way.sources))
                 break
     read_graph = None
+    handed_on: tuple[InputBinding, ...] = ()
     if way is not None and joined is not None:
-        read_graph = _take_reads(functional, bindings, way.expected, way.where)
+        read_graph, _ = _take_reads(functional, bindings, way.expected, way.where)
     elif reads:
-        read_graph = _take_reads(functional, bindings, *_read_by(recorder))
+        hands_on = repeated is None and may_hand_on(recorder, functional.inputs)
+        read_graph, handed_on = _take_reads(functional, bindings, *_read_by(recorder), hands_on)
     module = functional.graph_module
     if repeated is not None:
         module, output = repeated.graph_module, [repeated.output]
+    bindings += handed_on
     needed = drop_unused(module, bindings, functional.mutated, TupleOutput(tuple(output)))
     assert isinstance(needed.output_spec, TupleOutput)
     return RecordedProgram(
@@ -225,7 +231,8 @@ def _traced_reads(recorder: Recorder) -> ReadGraph:
     graph = _copy(recorder.graph, nodes, until=nodes[-1])
     inputs = [source.tensor for source in recorder.sources]
     functional = _trace(graph_module(torch.nn.Module(), graph), inputs)
-    return _take_reads(functional, _bind(recorder.sources, functional), *_read_by(recorder))
+    reads, _ = _take_reads(functional, _bind(recorder.sources, functional), *_read_by(recorder))
+    return reads
 
 
 def _take_reads(
@@ -233,10 +240,12 @@ def _take_reads(
     bindings: tuple[InputBinding, ...],
     expected: tuple[torch.Tensor, ...],
     where: tuple[str, ...],
-) -> ReadGraph:
+    hands_on: bool = False,
+) -> tuple[ReadGraph, tuple[InputBinding, ...]]:
     """Take the last results of a graph into one of their own, which has no effect.
 
-    What the graph writes to its inputs, it writes at its end.
+    What the graph writes to its inputs, it writes at its end. `hands_on`: what that one computes,
+    the graph takes as further inputs, which are returned.
     """
     traced, count = functional.graph_module.graph, len(expected)
     results = list(traced.output_node().args[0])  # type: ignore[arg-type]
@@ -249,20 +258,27 @@ def _take_reads(
         if node.op == "placeholder" or missing:
             nodes[node] = graph.node_copy(node, lambda old: nodes[old])
         missing.discard(node)
-    for read in reads:
-        if read.op == "placeholder":
-            copy = graph.call_function(aten.clone.default, (nodes[read],))
-            copy.meta.update(read.meta)
-            nodes[read] = copy
-    graph.output(tuple(nodes[read] for read in reads))
+    graph.output(tuple(_as_read(nodes[read]) for read in reads))
     remove_dead_nodes(graph)
     _remove_unread_draws(graph)
+    handed_on = hand_on(traced, graph, nodes) if hands_on else ()
     remove_dead_nodes(traced)
     functional.graph_module.recompile()
     module = graph_module(functional.graph_module, graph)
-    spec = TupleOutput(tuple(map(GraphOutput, range(count))))
+    spec = TupleOutput(tuple(map(GraphOutput, range(count + len(handed_on)))))
     inputs = drop_unused(module, bindings, (), spec).inputs
-    return ReadGraph(module, inputs, expected, where)
+    return ReadGraph(module, inputs, expected, where), handed_on
+
+
+def _as_read(node: torch.fx.Node) -> torch.fx.Node:
+    """Return what a graph returns of a tensor that is read."""
+    if gives_number(node.meta["val"]):
+        return node.graph.call_function(aten._local_scalar_dense.default, (node,))
+    if node.op != "placeholder":
+        return node
+    copy = node.graph.call_function(aten.clone.default, (node,))
+    copy.meta.update(node.meta)
+    return copy
 
 
 def _remove_unread_draws(graph: torch.fx.Graph) -> None:

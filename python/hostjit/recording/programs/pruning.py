@@ -22,12 +22,11 @@ from hostjit.capturing.program import BoundTensor
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.graph.inputs import LiveInput
+from hostjit.recording.programs.cut import changed_memory, put_inputs, values_wanted
 from hostjit.recording.programs.program import RecordedProgram
 from hostjit.recording.replays.pruned import Pruned
 
 __all__ = ["prune"]
-
-aten = torch.ops.aten
 
 
 def prune(
@@ -46,13 +45,12 @@ def prune(
         and node not in written
         and not binding.tensor.is_inference()
     }
-    memory = {storage_of(node.meta["val"]) for node in placeholders}
-    changed = _changed_memory(graph)
+    changed = changed_memory(graph)
     for node in graph.nodes:
         if node.op == "call_function" and _repeats(node) and set(node.all_input_nodes) <= fixed:
             if changed.isdisjoint(map(storage_of, tree_leaves(node.meta.get("val")))):
                 fixed.add(node)
-    kept = _values_wanted(graph, fixed, memory)
+    kept = values_wanted(graph, fixed)
     if not kept:
         return program, None
     once, sources = _once(kept, bindings)
@@ -73,18 +71,6 @@ def prune(
     ), pruned
 
 
-def _changed_memory(graph: torch.fx.Graph) -> set[int | None]:
-    """Return the storages that operators write: those of kernels are copies, which they change."""
-    found: set[int | None] = set()
-    for node in graph.nodes:
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            for argument, value in zip(node.target._schema.arguments, node.args, strict=False):
-                if argument.alias_info is not None and argument.alias_info.is_write:
-                    written = [x for x in tree_leaves(value) if isinstance(x, torch.fx.Node)]
-                    found.update(storage_of(x.meta["val"]) for x in written)
-    return found
-
-
 def _repeats(node: torch.fx.Node) -> bool:
     """Tell whether an operator gives the same for the same operands, and does nothing else."""
     if node.target is operator.getitem:
@@ -94,35 +80,6 @@ def _repeats(node: torch.fx.Node) -> bool:
     if torch.Tag.nondeterministic_seeded in node.target.tags:
         return False
     return not node.target._schema.is_mutable and bool(node.target._schema.returns)
-
-
-def _values_wanted(
-    graph: torch.fx.Graph, fixed: set[torch.fx.Node], memory: set[int | None]
-) -> list[torch.fx.Node]:
-    """Return the tensors that the rest takes: new memory, not views of inputs or of others."""
-    found: dict[torch.fx.Node, None] = {}
-    seen: set[torch.fx.Node] = set()
-    bases: dict[int | None, torch.fx.Node] = {}
-    for node in graph.nodes:
-        if node in fixed and isinstance(node.meta.get("val"), torch.Tensor):
-            bases.setdefault(storage_of(node.meta["val"]), node)
-
-    def want(node: torch.fx.Node) -> None:
-        if node not in fixed or node.op == "placeholder" or node in seen:
-            return
-        seen.add(node)
-        storage = storage_of(node.meta["val"])
-        if storage in memory or bases.get(storage) is not node or not node.all_input_nodes:
-            for operand in node.all_input_nodes:
-                want(operand)
-        else:
-            found[node] = None
-
-    for node in graph.nodes:
-        if node not in fixed and node.op != "placeholder":
-            for operand in node.all_input_nodes:
-                want(operand)
-    return list(found)
 
 
 def _once(
@@ -152,37 +109,16 @@ def _rest(
     graph: torch.fx.Graph, kept: list[torch.fx.Node], bindings: dict[torch.fx.Node, Any]
 ) -> set[torch.fx.Node]:
     """Put placeholders in the place of the values, in order; return all nodes still needed."""
-    last = list(bindings)[-1] if bindings else None
-    output = graph.output_node()
-    returned = {storage_of(result.meta["val"]) for result in output.all_input_nodes}
-    for index, node in enumerate(kept):
-        place = graph.inserting_after(last) if last else graph.inserting_before(_first(graph))
-        with place:
-            last = graph.placeholder(f"once_{index}")
-        last.meta.update(node.meta)
-        taken = last
-        if storage_of(node.meta["val"]) in returned:  # each call returns new tensors
-            with graph.inserting_before(node):
-                taken = graph.call_function(aten.clone.default, (last,))
-            taken.meta.update(node.meta)
-        node.replace_all_uses_with(taken)
+    once = put_inputs(graph, kept, list(bindings), "once")
+    impure = [node for node in graph.nodes if node.op != "placeholder" and not _repeats(node)]
     needed: set[torch.fx.Node] = set()
-    pending: list[torch.fx.Node] = [output, *(n for n in graph.nodes if not _is_pure(n))]
+    pending: list[torch.fx.Node] = [graph.output_node(), *once, *impure]
     while pending:
         node = pending.pop()
         if node not in needed:
             needed.add(node)
             pending.extend(node.all_input_nodes)
     return needed
-
-
-def _is_pure(node: torch.fx.Node) -> bool:
-    return (node.op == "placeholder" and not node.name.startswith("once_")) or _repeats(node)
-
-
-def _first(graph: torch.fx.Graph) -> torch.fx.Node:
-    first: torch.fx.Node = next(iter(graph.nodes))
-    return first
 
 
 def _without_unused(graph: torch.fx.Graph, needed: set[torch.fx.Node]) -> torch.fx.Graph:

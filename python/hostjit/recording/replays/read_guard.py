@@ -15,17 +15,27 @@ import torch
 from hostjit import _C
 from hostjit.recording.running.generator_draws import address_of
 
-__all__ = ["VALUE_READ", "ReadGuard"]
+__all__ = ["VALUE_READ", "ReadGuard", "compares_in_call_path"]
 
 VALUE_READ = "a value read at"
 """How texts begin that say which value of a call is another than was read."""
+
+
+def compares_in_call_path(
+    tensors: Sequence[torch.Tensor], generators: Sequence[torch.Generator]
+) -> bool:
+    """Tell whether `_C.Specialization` may compare what was read, if no random numbers are drawn.
+
+    `tensors`: the values, and those that they are computed of. `generators`: as of `ReadGuard`.
+    """
+    return not generators and all(x.is_cpu for x in tensors)
 
 
 class ReadGuard:
     """The values that were read, and the program that computes them.
 
     Args:
-        program: computes them; without an effect.
+        program: computes them, and what it hands on; without an effect.
         inputs: where its inputs are found, as `_C.Specialization` takes bindings; no open numbers.
         expected: the values that were read.
         where: the lines that read them, "file:line" each.
@@ -57,7 +67,7 @@ class ReadGuard:
     def compiled(self) -> tuple[Any, ...] | None:
         """Return it as `_C.Specialization` takes it; None where it is left to `holds`."""
         tensors = [*self.expected, *(x for x in self.inputs if isinstance(x, torch.Tensor))]
-        if self.is_random or self.generators or not all(x.is_cpu for x in tensors):
+        if self.is_random or not compares_in_call_path(tensors, self.generators):
             return None
         expected = [x.detach().contiguous() for x in self.expected]
         return self.program, self.inputs, expected, self.runtime
@@ -65,7 +75,7 @@ class ReadGuard:
     def holds(self, leaves: Sequence[torch.Tensor]) -> bool:
         """Tell whether a call reads the same values."""
         found = self._compute(leaves)
-        return all(_bytes(x) == was for x, was in zip(found, self._bytes, strict=True))
+        return [*map(_bytes, found)] == self._bytes
 
     def difference(self, leaves: Sequence[torch.Tensor]) -> str:
         """Say which value differs; "" if none does."""
@@ -76,6 +86,14 @@ class ReadGuard:
         return ""
 
     def _compute(self, leaves: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Return the values of a call like those expected."""
+        found = zip(self._run(leaves), self.expected, strict=False)
+        return [
+            x if isinstance(x, torch.Tensor) else torch.tensor(x, dtype=as_read.dtype, device="cpu")
+            for x, as_read in found
+        ]
+
+    def _run(self, leaves: Sequence[torch.Tensor]) -> list[Any]:
         inputs = [_find(binding, leaves) for binding in self.inputs]
         with torch.no_grad(), self._generators_kept(inputs) if self.is_random else _nothing():
             return self.program.run(inputs, self.runtime)

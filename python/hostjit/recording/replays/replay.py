@@ -423,7 +423,7 @@ class Replay:
             list(map(describe, reads.inputs)),
             reads.expected,
             reads.where,
-            generators=[x.generator for x in recorder.used.values() if not x.is_made],
+            generators=recorder.generators_given(),
             is_random=is_random(graph),
             runtime=self._owner.runtime,
         )
