@@ -202,6 +202,21 @@ def with_comprehensions(x: Tensor) -> Tensor:
     return x
 
 
+def with_comprehensions_ahead(x: Tensor) -> tuple[Tensor, list[float]]:
+    """A comprehension has a variable of the loop's name, which has no value before and behind."""
+    rows = [row * 2 for row in x]
+    weights = {(a, b): a + b for a, b in [(1.0, 2.0), (3.0, 4.0)]}
+    total = x.sum()
+    seen = []
+    for row in rows:
+        b = row.sum()
+        if total.item() > 1e9:
+            break
+        seen.append(b.item())
+        total = total + b * len(weights)
+    return total, seen
+
+
 def with_functions(x: Tensor) -> Tensor:
     rate = 0.5
 
@@ -252,6 +267,7 @@ def with_lists_of_loops(x: Tensor) -> tuple[list[float], dict[int, float]]:
 FOUND = (
     *(while_not_close, returns_from_a_loop, returns_early, never_ends_but_by_return, goes_on),
     *(with_an_else, of_two_loops, nested, within_no_grad, handles_errors, raises, of_tuples),
+    with_comprehensions_ahead,
     *(with_comprehensions, with_functions, writes_in_place, within_contexts, with_lists_of_loops),
 )
 

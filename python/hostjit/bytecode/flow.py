@@ -40,6 +40,7 @@ class CodeFlow:
         self._index = {found: i for i, found in enumerate(instructions)}
         self._successors = [tuple(self._find_successors(i)) for i in range(len(instructions))]
         self.depths = self._find_depths()
+        self._restores, self._of_comprehensions = self._find_stores_of_comprehensions()
         self._hide_nothing = frozenset(self._find_contexts_of_modes())
         self._needed_by_all: dict[bool, dict[int, set[str]]] = {}
         self._assigned_in_all: dict[frozenset[str], dict[int, frozenset[str]]] = {}
@@ -49,8 +50,13 @@ class CodeFlow:
         return bool(self._variables(index, STORES) & self._outside)
 
     def _variables(self, index: int, operations: frozenset[str]) -> frozenset[str]:
-        """The variable that an instruction is about, if it is one of some."""
+        """The variable that an instruction is about, if it is one of some.
+
+        Behind a comprehension a variable of its name has the value that it had, or none.
+        """
         found = self._instructions[index]
+        if index in self._restores:
+            return frozenset()
         return frozenset({found.argval} if found.opname in operations else ())
 
     def successors(self, index: int) -> Sequence[tuple[int, bool]]:
@@ -112,6 +118,32 @@ class CodeFlow:
                     depths[after] = depth
                     pending.append(after)
         return depths
+
+    def _find_stores_of_comprehensions(self) -> tuple[frozenset[int], frozenset[int]]:
+        """Find what gives variables back what they had, and what gives those of comprehensions.
+
+        CPython 3.12 and later run comprehensions in the code around: the variables are put on the
+        stack, and taken from there behind.
+        """
+        restores: set[int] = set()
+        stores: set[int] = set()
+        for index, found in enumerate(self._instructions):
+            if found.opname != "LOAD_FAST_AND_CLEAR" or index not in self.depths:
+                continue
+            count = 1  # of the variables that are cleared with it, and behind it
+            while self._instructions[index + count].opname == "LOAD_FAST_AND_CLEAR":
+                count += 1
+            own = {
+                i
+                for i, each in enumerate(self._instructions)
+                if each.opname == "STORE_FAST" and each.argval == found.argval and i in self.depths
+            }
+            # Within, there are a result and an iterator on the stack as well.
+            back = {i for i in own if self.depths[i] <= self.depths[index] + count}
+            within = self.reached(index + 1, back)
+            restores |= back & {after for i in within for after, _ in self.successors(i)}
+            stores |= own & within
+        return frozenset(restores), frozenset(stores)
 
     def reached(self, start: int, without: Set[int] = frozenset()) -> set[int]:
         """Return what may run from an instruction on, and not behind some that end it."""
@@ -253,7 +285,8 @@ class CodeFlow:
 
     def changed_in(self, inside: Set[int]) -> frozenset[str]:
         """Return the variables that some code gives values."""
-        return frozenset[str]().union(*(self._variables(i, STORES) for i in inside))
+        stores = inside - self._of_comprehensions
+        return frozenset[str]().union(*(self._variables(i, STORES) for i in stores))
 
     def knows(self, inside: Set[int]) -> bool:
         """Tell whether all that is done with variables is known, and some code deletes none."""
