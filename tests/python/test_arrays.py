@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from no_warnings import no_warnings
 from torch import nn
 
 import hostjit
@@ -165,10 +166,7 @@ def test_no_python_runs_once_it_is_compiled(way: str) -> None:
     policy = Policy()
     fast = hostjit.compile(getattr(policy, way))
     x = numpy.ones(4)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # What Dynamo says of CPython 3.13.0, which later ones of 3.13 repair.
-        warnings.filterwarnings("ignore", "Guards may run slower", RuntimeWarning)
+    with no_warnings():
         for _ in range(2):
             fast(x)
     (found,) = fast.owner._arrays._whole.specializations
@@ -347,10 +345,7 @@ def sensed(number: int) -> dict[str, Any]:
 def test_arrays_in_containers_are_compiled(way: str) -> None:
     fast, slow = (getattr(Sensors(), way) for _ in range(2))
     fast = hostjit.compile(fast)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # What Dynamo says of CPython 3.13.0, which later ones of 3.13 repair.
-        warnings.filterwarnings("ignore", "Guards may run slower", RuntimeWarning)
+    with no_warnings():
         for number in range(4):
             ours, theirs = sensed(number), sensed(number)
             found, expected = fast(ours), slow(theirs)

@@ -16,6 +16,7 @@ from unittest import mock
 import pytest
 import torch
 from in_parts import counted_captures
+from no_warnings import no_warnings
 from torch.testing import assert_close
 
 import hostjit
@@ -394,8 +395,7 @@ def test_values_of_numpy_are_left_to_eager_without_a_trace() -> None:
     fast = hostjit.compile(step)
     with pytest.warns(UserWarning, match=r"argument 0 is a NumPy value"):
         fast(numpy.float64(1))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         for index in range(20):
             assert_close(fast(numpy.int64(index)), torch.tensor(2 * index))
             assert_close(fast(x=numpy.float64(index)), torch.tensor(2.0 * index).double())

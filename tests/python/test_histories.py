@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from no_warnings import no_warnings
 from torch import Tensor, nn
 
 import hostjit
@@ -84,8 +84,7 @@ def test_of_parameters_and_of_what_needs_no_gradients_it_is_known() -> None:
         assert module.weight.is_leaf and x.grad_fn is None and not x.retains_grad
         return module(x)  # type: ignore[no-any-return]
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         x = torch.ones(2)
         fast = hostjit.compile(function)
         assert torch.equal(fast(x), function(x))

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from no_warnings import no_warnings
 from torch import nn
 
 import hostjit
@@ -132,10 +132,7 @@ def test_types_and_values_are_numpys(function: Callable[[Any], Any], runtime: st
 @pytest.mark.parametrize("function", KNOWN)
 def test_numbers_that_are_known_are_part_of_one_program(function: Callable[[Any], Any]) -> None:
     fast = hostjit.compile(function)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # What Dynamo says of CPython 3.13.0, which later ones of 3.13 repair.
-        warnings.filterwarnings("ignore", "Guards may run slower", RuntimeWarning)
+    with no_warnings():
         check(fast, function)
     (found,) = fast.specializations
     assert found.program is not None

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from in_parts import counted_captures
+from no_warnings import no_warnings
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -72,8 +72,7 @@ def check(function: Function, way: Function, *calls: tuple[Any, ...]) -> None:
     fast = way(function)
     for number, args in enumerate(calls):
         ours, eager = copy.deepcopy(args), copy.deepcopy(args)
-        with counted_captures() as count, warnings.catch_warnings():
-            warnings.simplefilter("error")
+        with counted_captures() as count, no_warnings():
             found = result_of(fast, ours)
         expected = result_of(function, eager)
         assert_same(found, expected)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from no_warnings import no_warnings
 
 import hostjit
 
@@ -26,8 +27,7 @@ def detached_and_more(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def test_reasons_are_kept(grad: bool) -> None:
     compiled = hostjit.compile(with_its_length)
     assert compiled.static_reasons() == []
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         for n in (3, 4, 5):
             assert compiled(torch.randn(n, 2, requires_grad=grad))[1] == f"{n} rows"
     (reason,) = compiled.static_reasons()
@@ -54,8 +54,7 @@ def test_who_asks_for_open_dims_is_warned(arguments: dict[str, Any]) -> None:
     compiled = hostjit.compile(with_its_length, **arguments)
     with pytest.warns(UserWarning, match=r"is compiled for each combination of sizes: a string"):
         compiled(torch.randn(3, 2))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         compiled(torch.randn(4, 2))
 
 

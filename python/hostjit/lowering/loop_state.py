@@ -13,7 +13,7 @@ from hostjit.lowering.writes_in_place import with_writes_in_place
 __all__ = ["with_state_in_place"]
 
 
-def with_state_in_place(graph: Graph, count: int) -> Graph:
+def with_state_in_place(graph: Graph, count: int, *, is_own: bool) -> Graph:
     """Return a graph whose first results are written to the inputs of the same places.
 
     Where a pass changes a part of what it is given, and nothing else returned is what that was.
@@ -22,19 +22,22 @@ def with_state_in_place(graph: Graph, count: int) -> Graph:
     Args:
         graph: of a region, functional.
         count: how much the loop carries.
+        is_own: the graph is the caller's own, and is changed; another is copied.
     """
-    made = Graph()
-    ended = made.graph_copy(graph, {})
-    assert isinstance(ended, tuple)
-    begin, results = made.find_nodes(op="placeholder")[:count], [*ended]
+    if not is_own:
+        given, graph = graph, Graph()
+        graph.output(graph.graph_copy(given, {}))
+    output = graph.output_node()
+    begin, results = graph.find_nodes(op="placeholder")[:count], [*output.args[0]]  # type: ignore[misc]
     memory = [storage_of(result.meta["val"]) for result in results]
     for place, (given, result) in enumerate(zip(begin, results, strict=False)):
         others = memory[:place] + memory[place + 1 :]
         if storage_of(given.meta["val"]) in others or not is_partly_written(given, result):
             continue
-        back = made.call_function(torch.ops.aten.copy_.default, (given, result))
+        with graph.inserting_before(output):
+            back = graph.call_function(torch.ops.aten.copy_.default, (given, result))
         back.meta.update(given.meta)
         copies_to_state(back)
         results[place] = given
-    made.output(tuple(results))
-    return with_writes_in_place(made, is_own=True)
+    output.args = (tuple(results),)
+    return with_writes_in_place(graph, is_own=True)

@@ -115,10 +115,10 @@ def _lower_region(
     `carried`: so many of the results are copied to the first operands then, or are those.
     """
     given = zip(graph.find_nodes(op="placeholder"), operands, strict=True)
-    graph = with_sizes_in_place(
+    sized = with_sizes_in_place(
         graph, {n: number for n, number in given if isinstance(n.meta["val"], torch.SymFloat)}
     )
-    graph = with_state_in_place(graph, carried)
+    graph = with_state_in_place(sized, carried, is_own=sized is not graph)
     for node, operand in zip(graph.find_nodes(op="placeholder"), operands, strict=True):
         if not is_number(node.meta["val"]):
             context.bind(node, operand)

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from no_warnings import no_warnings
 from torch import Tensor
 from torch._dynamo.exc import InternalTorchDynamoError, TorchRuntimeError
 
@@ -81,14 +81,12 @@ def test_code_that_always_raises_is_compiled_no_more() -> None:
         with pytest.raises(RuntimeError, match="must match the size"):
             fast(X, torch.ones(5))
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         for _ in range(torch._dynamo.config.recompile_limit - 1):
             fail()
     with pytest.warns(UserWarning, match="new kinds of calls of '<lambda>' run eagerly"):
         fail()
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         fail()
         torch.testing.assert_close(fast(X, X), X + X)
 
@@ -103,7 +101,6 @@ def test_a_failure_of_the_tracer_is_said_once_and_counted(monkeypatch: pytest.Mo
     fast = torch.compile(lambda x: x + 1, backend="hostjit")
     with pytest.warns(UserWarning, match="PyTorch's tracer fails: a fault"):
         assert torch.equal(fast(X), X + 1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         assert torch.equal(fast(X), X + 1)
     assert counts[FRAMES_LEFT] == before + 2

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from beside_eager import check
+from no_warnings import no_warnings
 from torch import Tensor, nn
 from torch._higher_order_ops import while_loop
 from torch.nn import functional as F
@@ -344,8 +344,7 @@ def check_any(
     ours, theirs = state.clone(), state.clone()
     options = {"runtime": runtime}
     compiled = torch.compile(function, backend="hostjit", dynamic=True, options=options)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with torch.no_grad(), no_warnings():
         for call in calls:
             torch.testing.assert_close(compiled(ours, *call), function(theirs, *call))
             torch.testing.assert_close(ours, theirs)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from beside_eager import check
+from no_warnings import no_warnings
 from torch import Tensor, nn
 from torch._dynamo import convert_frame
 from torch.nn import functional as F
@@ -114,10 +115,7 @@ def test_a_transformer_layer_at_any_size(runtime: str) -> None:
     layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
     options = {"runtime": runtime, "fallback": False}
     compiled = torch.compile(layer, backend="hostjit", dynamic=True, options=options)
-    with hostjit.knobs(enable="recompile_limit(1)"), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # What Dynamo says of CPython 3.13.0, which later ones of 3.13 repair.
-        warnings.filterwarnings("ignore", "Guards may run slower", RuntimeWarning)
+    with hostjit.knobs(enable="recompile_limit(1)"), no_warnings():
         for batch, length in [(2, 3), (3, 4), (5, 7), (2, 9)]:
             x = leaf(batch, length, 8)
             wanted = [x, *layer.parameters()]

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 import torch.utils.checkpoint
 from eager_comparison import assert_same, check, operators
+from no_warnings import no_warnings
 from torch import nn
 from torch.testing import assert_close
 
@@ -188,10 +188,7 @@ def test_spectral_norm_in_training_updates_its_vectors() -> None:
 
     eager, compiled = make(), make()
     fast = hostjit.compile(compiled, fallback=False)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error")
-        # What Dynamo says of CPython 3.13.0, which later ones of 3.13 repair.
-        warnings.filterwarnings("ignore", "Guards may run slower", RuntimeWarning)
+    with torch.no_grad(), no_warnings():
         for _ in range(3):
             x = torch.randn(2, 3)
             assert_close(fast(x), eager(x))

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
+from no_warnings import no_warnings
 from torch import Tensor
 from torch.testing import assert_close
 
@@ -77,8 +77,7 @@ def test_what_eager_takes_is_compiled(name: str) -> None:
     function = TAKEN[name]
     x = torch.tensor([[1.5, -2.0], [3.25, 0.0]])
     fast = hostjit.compile(function, fallback=False)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with torch.no_grad(), no_warnings():
         assert_close(fast(x), function(x), equal_nan=True)
 
 

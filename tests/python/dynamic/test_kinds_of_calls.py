@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 import itertools
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
+from no_warnings import no_warnings
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -66,8 +66,7 @@ def _sizes() -> Iterator[tuple[int, int]]:
 
 @pytest.fixture(autouse=True)
 def _no_warnings() -> Iterator[None]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         yield
 
 

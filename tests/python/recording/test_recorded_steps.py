@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import functools
 import threading
-import warnings
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from no_warnings import no_warnings
 from torch import Tensor, nn
 from torch.testing import assert_close
 
@@ -125,8 +125,7 @@ def test_schedules_are_followed(
     pair = _Pair(make)
     steps = [*map(training, pair.models, pair.optimizers)]
     steps[1] = compile(steps[1])
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         pair.train(steps)
     assert len(steps[1].specializations) == 1
 

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from no_warnings import no_warnings
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -190,8 +190,7 @@ def test_a_schedule(path: Path) -> None:
     eager = mine.copied()
     schedules = [torch.optim.lr_scheduler.StepLR(each.optimizer, 1, 0.5) for each in (mine, eager)]
     loaded = hostjit.load(path, target=mine.step)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with no_warnings():
         for _ in range(3):
             args = batch()
             torch.testing.assert_close(loaded(*args), eager.step(*args))

@@ -82,4 +82,4 @@ def _add_guard(sources: Sequence[tuple[Any, bool]], builder: Any, _: Any) -> Non
     ]
     identities = ", ".join(f"id({value})" for value in values)
     code = f"len({{{identities}}}) == {len(sources)}"
-    builder.object_aliasing_guard_codes.append((code, code))
+    builder.add_python_lambda_leaf_guard_to_root([code], [code])

@@ -17,11 +17,11 @@ import torch
 from torch._dynamo.bytecode_transformation import create_call_method
 from torch._dynamo.variables.base import VariableTracker
 from torch._dynamo.variables.builtin import BuiltinVariable
-from torch._dynamo.variables.misc import GetAttrVariable, NullVariable
+from torch._dynamo.variables.misc import NullVariable
 from torch._dynamo.variables.tensor import TensorVariable
 
 from hostjit.capturing.dynamo.growing_lists import GrowingVariable
-from hostjit.capturing.dynamo.method_handlers import Handler, replaced_handler
+from hostjit.capturing.dynamo.method_handlers import Handler, method_of, replaced_handler
 from hostjit.replacements import replaced_attribute
 
 __all__ = ["logging_numbers"]
@@ -99,10 +99,10 @@ def _is_appended(tx: Any) -> bool:
         return False
     # From CPython 3.13 on a null is above what is called, and not below.
     called = (each for each in reversed(tx.stack) if not isinstance(each, NullVariable))
-    waiting = next(called, None)
-    if not (isinstance(waiting, GetAttrVariable) and isinstance(waiting.obj, GrowingVariable)):
+    waiting = method_of(next(called, None))
+    if waiting is None or not isinstance(waiting[0], GrowingVariable):
         return False
-    if waiting.name not in ("append", "appendleft"):
+    if waiting[1] not in ("append", "appendleft"):
         return False
     following = (
         instruction

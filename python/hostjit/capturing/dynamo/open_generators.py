@@ -95,9 +95,15 @@ def stopping_at_open_generators() -> Iterator[None]:
 def _is_open(generator: Any) -> bool:
     """Tell whether it has given something, and runs code when it is closed where it waits."""
     tracer = generator.inline_tracer
-    if tracer.generator_exhausted or generator._is_generator_just_started():
+    if not _is_suspended(generator):
         return False
     return _is_closed_by_code(tracer.next_instruction.exn_tab_entry, tracer)
+
+
+def _is_suspended(generator: Any) -> bool:
+    if hasattr(generator, "_frame_state_suspended"):  # torch 2.15 and later
+        return bool(generator._frame_state_suspended())
+    return not (generator._is_generator_exhausted() or generator._is_generator_just_started())
 
 
 def _is_closed_by_code(entry: Any, tracer: Any) -> bool:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from torch import Tensor
 from torch._dynamo.bytecode_transformation import create_call_function
 from torch._dynamo.variables.base import VariableTracker
-from torch._dynamo.variables.misc import GetAttrVariable
 from torch._dynamo.variables.tensor import TensorVariable
+
+from hostjit.capturing.dynamo.method_handlers import method_of
 
 __all__ = ["WaitingMethod", "waiting_method"]
 
@@ -48,9 +49,10 @@ class _WaitingMethodVariable(VariableTracker):
 
 def waiting_method(value: VariableTracker) -> VariableTracker:
     """Return what is handed on in the place of a value: of another than such a method, itself."""
-    if type(value) is not GetAttrVariable or value.source is not None:
+    found = method_of(value)
+    if found is None or value.source is not None:
         return value
-    owner = value.obj.realize()
+    owner = found[0].realize()
     if not isinstance(owner, TensorVariable) or owner.python_type() is not Tensor:
         return value
-    return _WaitingMethodVariable(owner, value.name)
+    return _WaitingMethodVariable(owner, found[1])

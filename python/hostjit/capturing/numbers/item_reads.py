@@ -153,7 +153,7 @@ def reading_items(
 @contextlib.contextmanager
 def _places_as_numbers(owner: int, number_of: Callable[[Any, Any], Any]) -> Iterator[None]:
     """Have Dynamo index by the numbers in place of tensors that have them."""
-    call_builtin, call_method = BuiltinVariable.call_function, TensorVariable.call_method
+    call_builtin = BuiltinVariable.call_function
 
     def place(item: Any, tx: Any) -> Any:
         item = item.realize()
@@ -170,14 +170,18 @@ def _places_as_numbers(owner: int, number_of: Callable[[Any, Any], Any]) -> Iter
             args = [base, place(key, tx) if isinstance(base, TensorVariable) else key]
         return call_builtin(self, tx, args, kwargs)
 
-    def method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
-        if name in ("__getitem__", "__setitem__") and threading.get_ident() == owner:
-            args = [place(args[0], tx), *args[1:]]
-        return call_method(self, tx, name, args, kwargs)
+    def indexing(follow: Callable[..., Any]) -> Callable[..., Any]:
+        def index(self: Any, tx: Any, key: Any, *value: Any) -> Any:
+            if threading.get_ident() == owner:
+                key = place(key, tx)
+            return follow(self, tx, key, *value)
+
+        return index
 
     with (
         replaced_attribute(BuiltinVariable, "call_function", builtin),
-        replaced_attribute(TensorVariable, "call_method", method),
+        replaced_handler(TensorVariable, "__getitem__", indexing),
+        replaced_handler(TensorVariable, "__setitem__", indexing),
     ):
         yield
 

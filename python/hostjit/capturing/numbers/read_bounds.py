@@ -22,6 +22,7 @@ from torch.fx import Node, Proxy
 from torch.utils._sympy.numbers import int_oo
 from torch.utils._sympy.value_ranges import ValueRanges
 
+from hostjit.capturing.dynamo.method_handlers import replaced_handler
 from hostjit.capturing.numbers.functions import slice_length, slice_start
 from hostjit.capturing.numbers.python_functions import MadeOf
 from hostjit.replacements import replaced_attribute
@@ -37,21 +38,23 @@ def clamping_read_bounds(made: Mapping[Any, MadeOf]) -> Iterator[None]:
     """
     owner = threading.get_ident()
     call_builtin = BuiltinVariable.call_function
-    call_method = TensorVariable.call_method
 
     def builtin(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
         if threading.get_ident() == owner and self.fn is operator.getitem and len(args) == 2:
             args = [args[0], _clamped(tx, args[0], args[1], made)]
         return call_builtin(self, tx, args, kwargs)
 
-    def method(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:
-        if threading.get_ident() == owner and name == "__setitem__" and len(args) == 2:
-            args = [_clamped(tx, self, args[0], made), args[1]]
-        return call_method(self, tx, name, args, kwargs)
+    def setting(follow: Callable[..., Any]) -> Callable[..., Any]:
+        def setitem(self: Any, tx: Any, key: Any, value: Any) -> Any:
+            if threading.get_ident() == owner:
+                key = _clamped(tx, self, key, made)
+            return follow(self, tx, key, value)
+
+        return setitem
 
     with (
         replaced_attribute(BuiltinVariable, "call_function", builtin),
-        replaced_attribute(TensorVariable, "call_method", method),
+        replaced_handler(TensorVariable, "__setitem__", setting),
     ):
         yield
 
