@@ -336,9 +336,9 @@ def step_with_grad(module: nn.Module, x: Tensor) -> Tensor:
 # be one of the interpreter that runs this, so that another one does.
 _STEPS_IN_A_PROCESS = """
 import sys, torch, hostjit
-sys.path.insert(0, sys.argv[1])
+sys.path[:0] = sys.argv[2:]
 import test_training
-test_training.compare_steps(getattr(test_training, sys.argv[2]))
+test_training.compare_steps(getattr(test_training, sys.argv[1]))
 """
 
 
@@ -355,7 +355,8 @@ def compare_steps(step: Callable[[nn.Module, Tensor], Tensor]) -> None:
 
 @pytest.mark.parametrize("step", ["step_with_backward", "step_with_grad"])
 def test_a_step_that_takes_its_gradients_itself(step: str) -> None:
-    command = [sys.executable, "-c", _STEPS_IN_A_PROCESS, str(Path(__file__).parent), step]
+    folders = map(str, Path(__file__).parents[:2])
+    command = [sys.executable, "-c", _STEPS_IN_A_PROCESS, step, *folders]
     subprocess.run(command, check=True, timeout=120)
 
 
