@@ -28,6 +28,9 @@ __all__ = ["hand_on", "may_hand_on"]
 
 aten = torch.ops.aten
 
+# Of nodes, which may also be regions of an operator that chooses what runs.
+_VALUES = ("placeholder", "call_function")
+
 _PRODUCTS = {aten.mm.default, aten.addmm.default, aten.bmm.default, aten.baddbmm.default}
 
 # So many operators on elements of inputs are fused into what takes their result: one more tensor
@@ -56,7 +59,7 @@ def hand_on(graph: Graph, reads: Graph, copies: Mapping[Node, Node]) -> tuple[In
         copies: those, by the nodes of `graph`; some are not in `reads` any more.
     """
     there = set(reads.nodes)
-    computed = {node for node in graph.nodes if copies.get(node) in there}
+    computed = {node for node in graph.nodes if node.op in _VALUES and copies.get(node) in there}
     if any(map(draws, computed)) or _changes(graph, computed):
         return ()
     output = reads.output_node()
@@ -93,7 +96,7 @@ def _costs(graph: Graph, computed: set[Node]) -> dict[Node, float]:
         if node.op == "placeholder":
             costs[node] = 0
         elif node in computed:
-            below = sum(costs[operand] for operand in node.all_input_nodes)
+            below = sum(costs.get(operand, 0) for operand in node.all_input_nodes)
             costs[node] = below + _cost(node)
     return costs
 
@@ -123,11 +126,12 @@ def _nanoseconds(node: Node) -> float:
     """What an operator takes, about."""
     if node.op != "call_function":
         return 0
-    operands = [x.meta["val"] for x in node.all_input_nodes]
-    tensors = [x for x in tree_leaves([node.meta["val"], operands]) if isinstance(x, torch.Tensor)]
+    operands = [x.meta.get("val") for x in node.all_input_nodes]
+    values = [node.meta.get("val"), operands]
+    tensors = [x for x in tree_leaves(values) if isinstance(x, torch.Tensor)]
     work = max((x.numel() for x in tensors), default=0)
     if node.target in _PRODUCTS:
-        work = node.meta["val"].numel() * operands[-1].shape[-2]
+        work = node.meta["val"].numel() * node.all_input_nodes[-1].meta["val"].shape[-2]
     return _OPERATOR + work / _ELEMENTS
 
 
