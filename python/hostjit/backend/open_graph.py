@@ -105,6 +105,8 @@ def _with_numbers_computed(module: torch.fx.GraphModule) -> torch.fx.GraphModule
         return module
     graph, copies = torch.fx.Graph(), dict[torch.fx.Node, torch.fx.Node]()
     graph.output(graph.graph_copy(module.graph, copies))
+    for index in ints:  # Dynamo's have examples instead
+        copies[inputs[index]].meta["val"] = values[index]
     given = {e: copies[inputs[index]] for index, e in expressions.items() if e.is_Symbol}
     with graph.inserting_before(copies[inputs[-1]].next):
         for index in made:
