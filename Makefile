@@ -96,10 +96,10 @@ try:
 except ImportError:
     sys.exit()
 release = tuple(int(part) for part in torch.__version__.split(".")[:2])
-if (2, 11) <= release <= (2, 14):
+if (2, 11) <= release <= (2, 15):
     print(os.path.dirname(os.path.dirname(torch.__file__)))
 else:
-    print(f"torch {torch.__version__} is there, but hostjit needs 2.11 to 2.14", file=sys.stderr)
+    print(f"torch {torch.__version__} is there, but hostjit needs 2.11 to 2.15", file=sys.stderr)
 endef
 export find_torch
 
@@ -116,7 +116,7 @@ $(VENV)/created:
 $(VENV)/torch: $(VENV)/created
 	@$(python) -c 'import torch' 2>/dev/null || { echo 'Installing $(TORCH)'; $(pip) install $(TORCH) numpy; } \
 	  || { echo "hostjit: pip found no $(TORCH) for $$($(python) --version) on $$(uname -m) (its reason is" \
-	  "above). Use a Python that has a wheel, or one where torch 2.11 to 2.14 is installed:" \
+	  "above). Use a Python that has a wheel, or one where torch 2.11 to 2.15 is installed:" \
 	  "make distclean, then make PYTHON=/path/to/python3" >&2; exit 1; }
 	@touch $@
 
