@@ -24,6 +24,12 @@ using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 using Kind = BackwardPlan::Kind;
 
+// Autograd keeps no tensor that was made in inference mode: what is in it then. Eager may keep what
+// was computed of it instead, which the backward program computes again.
+at::Tensor keepable(const at::Tensor& tensor) {
+  return tensor.is_inference() ? tensor.clone() : tensor;
+}
+
 // A frame of a program for one call, by a thread that need not hold the GIL.
 class TakenFrame {
  public:
@@ -90,10 +96,10 @@ class Backward final : public torch::autograd::Node {
     saved_.reserve(plan_->saved.size());
     for (const BackwardPlan::Source& source : plan_->saved) {
       if (source.kind == Kind::kInput) {
-        saved_.emplace_back(*inputs[source.index], /*is_output=*/false);
+        saved_.emplace_back(keepable(*inputs[source.index]), /*is_output=*/false);
       } else {
         const at::Tensor& output = outputs[source.index];
-        saved_.emplace_back(output, is_result(output, outputs));
+        saved_.emplace_back(keepable(output), is_result(output, outputs));
       }
     }
     for (const int64_t i : plan_->unread) written_.push_back(inputs[i]->variable_data());
@@ -154,7 +160,7 @@ class Backward final : public torch::autograd::Node {
     unchecked_.reserve(plan_->saved.size());
     for (const BackwardPlan::Source& source : plan_->saved) {
       if (source.kind == Kind::kInput) {  // a SavedVariable holds these themselves, too
-        unchecked_.push_back(*inputs[source.index]);
+        unchecked_.push_back(keepable(*inputs[source.index]));
         continue;
       }
       const at::Tensor& kept = outputs[source.index];

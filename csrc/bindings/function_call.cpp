@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "bindings/hidden_frames.h"
+#include "bindings/program_call.h"
 #include "bindings/py_ref.h"
 #include "bindings/python_error.h"
 #include "support/check.h"
@@ -28,6 +29,18 @@ bool may_retry(const CompiledFunction* self, const Specialization& specializatio
   return specialization.retries() || (specialization.fails_early() && self->is_original);
 }
 
+// Runs what answers a call in Python. Where its program fails, nothing is changed yet: the function
+// changes what it does up to there, raises the same, or handles it.
+PyObject* run_route(CompiledFunction* self, Specialization& specialization, PyObject* const* values,
+                    Py_ssize_t nargs, PyObject* kwnames) {
+  const uint64_t before = ProgramCall::num_failed();
+  PyObject* result = PyObject_Vectorcall(specialization.route(), values, nargs, kwnames);
+  if (result || !specialization.retries() || ProgramCall::num_failed() == before) return result;
+  if (!PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
+  PyErr_Clear();
+  return run_eagerly(self, values, nargs, kwnames);
+}
+
 // Runs one whose calls return or store numbers. Eager has the last word where Python can't compute
 // these, and where the call fails: what it leaves behind then depends on where it does.
 PyObject* run_with_numbers(CompiledFunction* self, Specialization& specialization, Leaves& leaves,
@@ -36,9 +49,11 @@ PyObject* run_with_numbers(CompiledFunction* self, Specialization& specializatio
     PyErr_Clear();
     return run_eagerly(self, values, nargs, kwnames);
   }
-  PyObject* route = specialization.route();
-  PyRef result = PyRef::steal(route ? PyObject_Vectorcall(route, values, nargs, kwnames)
-                                    : specialization.run(leaves));
+  if (specialization.route()) {
+    PyRef result = PyRef::steal(run_route(self, specialization, values, nargs, kwnames));
+    return result && specialization.store(leaves) ? result.release() : nullptr;
+  }
+  PyRef result = PyRef::steal(specialization.run(leaves));
   if (result) return specialization.store(leaves) ? result.release() : nullptr;
   if (!may_retry(self, specialization) || !PyErr_ExceptionMatches(PyExc_Exception)) return nullptr;
   PyErr_Clear();
@@ -74,9 +89,7 @@ PyObject* run_specialization(CompiledFunction* self, Specialization& specializat
   if (specialization.makes_numbers()) [[unlikely]] {
     return run_with_numbers(self, specialization, leaves, values, nargs, kwnames);
   }
-  if (PyObject* route = specialization.route()) {
-    return PyObject_Vectorcall(route, values, nargs, kwnames);
-  }
+  if (specialization.route()) return run_route(self, specialization, values, nargs, kwnames);
   if (may_retry(self, specialization)) [[unlikely]]
     return run_or_retry(self, specialization, leaves, values, nargs, kwnames);
   return specialization.run(leaves);

@@ -5,7 +5,9 @@
 
 #include <bit>
 #include <string>
+#include <string_view>
 
+#include "bindings/py_ref.h"
 #include "bindings/python_error.h"
 #include "runtime/frame_storage.h"
 #include "runtime/tensor_header.h"
@@ -55,6 +57,34 @@ void add_note(const std::string& note) {
   PyErr_Restore(type, value, traceback);
 }
 
+// An `assert` of a tensor fails as an operator, whose text says what it was; see
+// handled_asserts.py.
+void restore_assertion() {
+  constexpr std::string_view kPrefix = "AssertionError: ";
+  if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return;
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  const PyRef text = PyRef::steal(value ? PyObject_Str(value) : nullptr);
+  const char* message = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  if (message == nullptr || !std::string_view(message).starts_with(kPrefix)) {
+    PyErr_Clear();
+    PyErr_Restore(type, value, traceback);
+    return;
+  }
+  const char* said = message + kPrefix.size();
+  if (*said == '\0') {
+    PyErr_SetNone(PyExc_AssertionError);
+  } else {
+    PyErr_SetString(PyExc_AssertionError, said);
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+}
+
 PyObject* wrap_scalar(const Type& type, void* bits) {
   if (std::holds_alternative<F64Type>(type)) return PyFloat_FromDouble(std::bit_cast<double>(bits));
   if (std::holds_alternative<BoolType>(type)) return PyBool_FromLong(bits != nullptr);
@@ -76,6 +106,8 @@ void hide_views(std::vector<at::Tensor>& tensors) {
 }
 
 }  // namespace
+
+thread_local uint64_t ProgramCall::num_failed_ = 0;
 
 void ProgramCall::keep_outputs(KeptTensors& kept) { FrameStorage::of(frame_).kept = &kept; }
 
@@ -131,7 +163,9 @@ bool ProgramCall::wrap_outputs() {
 void ProgramCall::set_error() {
   const std::string note = ProgramState::node_note(frame_);
   set_recorded_error(frame_);
+  restore_assertion();
   add_note(note);
+  ++num_failed_;
 }
 
 }  // namespace hostjit

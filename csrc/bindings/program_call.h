@@ -65,6 +65,9 @@ class ProgramCall {
   // Makes the first `count` of the tensors that run() gave the outputs.
   bool wrap(const std::vector<at::Tensor>& tensors, size_t count);
 
+  // How many calls have failed in this thread.
+  static uint64_t num_failed() { return num_failed_; }
+
   // One owned PyObject* per program output, after run() or wrap() returned true. Who takes one
   // leaves null.
   void** outputs() { return outputs_.data(); }
@@ -84,6 +87,8 @@ class ProgramCall {
   int32_t call_with_care(MainFunction main, void** raw);
   bool wrap_outputs();
   void set_error();
+
+  static thread_local uint64_t num_failed_;
 
   const CompiledProgram& program_;
   ProgramRow& row_;

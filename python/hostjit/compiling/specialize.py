@@ -158,7 +158,7 @@ def make_specialization(
         mutated=list(captured.mutated_inputs),
         results=made.described,
         stores=stores(),
-        retries=bool(stores()) and not (captured.mutated_inputs or captured.random),
+        retries=_may_run_again(captured, stores(), is_whole=hooked is None and composed is None),
         route=route,
         leaf_checks=leaf_checks,
         runtime=runtime,
@@ -172,6 +172,18 @@ def make_specialization(
         unread=captured.unread if leaves_unread else (),
         **{**symbolic, "numbers": numbers()},
     )
+
+
+def _may_run_again(captured: CapturedProgram, stores: Sequence[Any], *, is_whole: bool) -> bool:
+    """Tell whether the function itself may run where the program fails, which has no effect then.
+
+    It has changed Python state up to there, and may handle the error.
+    """
+    if captured.random:
+        return False
+    if captured.needs_bytecode:
+        return is_whole
+    return bool(stores) and not captured.mutated_inputs
 
 
 def _number_place(

@@ -31,6 +31,7 @@ from hostjit.capturing.dynamo.growing_lists import following_growth_in_frames
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
 from hostjit.capturing.dynamo.handed_on import handing_on_unread
+from hostjit.capturing.dynamo.handled_asserts import asserting_as_python
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
 from hostjit.capturing.dynamo.hook_changes import stopping_at_hook_changes
 from hostjit.capturing.dynamo.identities import stopping_at_identities
@@ -85,6 +86,7 @@ _CORRECTIONS = (
     tracing_instead,
     stopping_at_random_numbers,
     stopping_at_operator_errors,
+    asserting_as_python,
     stopping_at_container_changes,
     guarding_absences,
     guarding_dicts_of_objects,

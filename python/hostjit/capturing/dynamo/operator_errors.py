@@ -36,7 +36,7 @@ from hostjit.capturing.dynamo.stops import mark_own_words
 from hostjit.capturing.failures import is_library_file
 from hostjit.replacements import replaced_attribute
 
-__all__ = ["stopping_at_operator_errors"]
+__all__ = ["handled_around", "stopping_at_operator_errors"]
 
 _OBSERVED: tuple[Any, ...] = tuple(
     getattr(exc, name) for name in ("FakeTensorObservedException",) if hasattr(exc, name)
@@ -93,7 +93,7 @@ def stopping_at_operator_errors() -> Iterator[None]:
     def get_fake_value(node: Any, tx: Any, *args: Any, **kwargs: Any) -> Any:
         if threading.get_ident() != owner:
             return original(node, tx, *args, **kwargs)
-        handled = _handled_around(tx)
+        handled = handled_around(tx)
         by_elements = _by_elements(node) if handled.classes else ()
         if handled.any_of(*by_elements):
             _stop(node)
@@ -158,7 +158,7 @@ class _Handled:
         return any(issubclass(kind, self.classes) for kind in kinds)
 
 
-def _handled_around(tx: Any) -> _Handled:
+def handled_around(tx: Any) -> _Handled:
     """Tell what is handled around the instruction that is traced; not by libraries.
 
     What an installed package only does on the way (`finally`) does not count: most of it undoes
