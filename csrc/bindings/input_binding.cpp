@@ -122,8 +122,8 @@ const at::Tensor& InputBinding::open_tensor(const Leaves& leaves) const {
 }
 
 const at::Tensor& InputBinding::handed_tensor(const Leaves& leaves) const {
-  static const at::Tensor not_yet;
-  return slot_ < leaves.handed_on.size() ? leaves.handed_on[slot_] : not_yet;
+  static const at::Tensor kNotYet;
+  return slot_ < leaves.handed_on.size() ? leaves.handed_on[slot_] : kNotYet;
 }
 
 const at::Tensor& InputBinding::other_tensor(const Leaves& leaves) const {

@@ -16,6 +16,8 @@
 namespace hostjit {
 namespace {
 
+thread_local uint64_t num_failed_calls = 0;
+
 int32_t call_without_gil(MainFunction main, void* const* inputs, void** outputs) {
   PyThreadState* thread = PyEval_SaveThread();
   const int32_t status = main(/*cache_id=*/0, inputs, outputs);
@@ -107,7 +109,7 @@ void hide_views(std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-thread_local uint64_t ProgramCall::num_failed_ = 0;
+uint64_t ProgramCall::num_failed() { return num_failed_calls; }
 
 void ProgramCall::keep_outputs(KeptTensors& kept) { FrameStorage::of(frame_).kept = &kept; }
 
@@ -165,7 +167,7 @@ void ProgramCall::set_error() {
   set_recorded_error(frame_);
   restore_assertion();
   add_note(note);
-  ++num_failed_;
+  ++num_failed_calls;
 }
 
 }  // namespace hostjit

@@ -66,7 +66,7 @@ class ProgramCall {
   bool wrap(const std::vector<at::Tensor>& tensors, size_t count);
 
   // How many calls have failed in this thread.
-  static uint64_t num_failed() { return num_failed_; }
+  static uint64_t num_failed();
 
   // One owned PyObject* per program output, after run() or wrap() returned true. Who takes one
   // leaves null.
@@ -87,8 +87,6 @@ class ProgramCall {
   int32_t call_with_care(MainFunction main, void** raw);
   bool wrap_outputs();
   void set_error();
-
-  static thread_local uint64_t num_failed_;
 
   const CompiledProgram& program_;
   ProgramRow& row_;
