@@ -44,6 +44,8 @@ _TRANSPARENT = frozenset(
         "NumpyTensorSource",
     }
 )
+# Those whose items are set as those of a dict.
+_DICTS = (dict, collections.Counter, collections.defaultdict)
 _ITEM = frozenset(
     {
         "GetItemSource",
@@ -196,8 +198,11 @@ class SourceWalker(ReadWatcher):
             return _class_place(owner if isinstance(owner, type) else type(owner), source.index)
         if isinstance(base, types.CellType):
             return NumberPlace(base)
-        if kind in _ITEM and type(base) is dict and isinstance(source.index, str | int):
-            return NumberPlace(base, source.index)
+        if kind in _ITEM and type(base) in _DICTS:
+            key = source.index
+            if hasattr(key, "_name_template"):
+                key, _ = self.resolve(key)
+            return NumberPlace(base, key) if isinstance(key, str | int) else None
         if kind in _ITEM and type(base) is list and isinstance(source.index, int):
             return NumberPlace(base, source.index) if source.index >= 0 else None
         if kind in _ATTRIBUTE and isinstance(base, type):
