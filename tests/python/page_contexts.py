@@ -80,7 +80,11 @@ def observe():
 def act(action):
     actions.append(action)
 """,
-        "assert actions[0] is actions[1] is actions[2]",
+        """
+assert actions[0] is actions[1] is actions[2]
+recorded_observations, policy = torch.randn(8, 1, 16), hostjit.compile(model)
+""",
+        "assert known == 1",
         """
 import numpy
 for _ in range(3):
