@@ -101,8 +101,7 @@ Specialization::Specialization(const Options& options)
       row_guard_(options.row_guard, options.guarded),
       backward_(options.backward),
       any_arguments_(options.any_arguments),
-      retries_(options.retries &&
-               (mutated_.empty() || !program_ || writes_inputs_last(program_->program()))),
+      retries_(options.retries),
       fails_early_(!mutated_.empty() && program_ && !route_ &&
                    writes_inputs_last(program_->program())),
       in_inference_mode_(options.in_inference_mode),

@@ -177,13 +177,12 @@ def make_specialization(
 def _may_run_again(captured: CapturedProgram, stores: Sequence[Any], *, is_whole: bool) -> bool:
     """Tell whether the function itself may run where the program fails, which has no effect then.
 
-    It has changed Python state up to there, and may handle the error.
+    It has changed Python state up to there, and may handle the error. Where the graph writes to
+    inputs, it runs again itself, eagerly.
     """
-    if captured.random:
+    if captured.random or captured.mutated_inputs:
         return False
-    if captured.needs_bytecode:
-        return is_whole
-    return bool(stores) and not captured.mutated_inputs
+    return bool(stores) or (captured.needs_bytecode and is_whole)
 
 
 def _number_place(
