@@ -62,12 +62,8 @@ def hand_on(graph: Graph, reads: Graph, copies: Mapping[Node, Node]) -> tuple[In
     computed = {node for node in graph.nodes if node.op in _VALUES and copies.get(node) in there}
     if any(map(draws, computed)) or _changes(graph, computed):
         return ()
-    output = reads.output_node()
-    made = dict(copies)
     for node in graph.nodes:
-        if node.target is operator.getitem and node.args[0] in computed and node not in computed:
-            with reads.inserting_before(output):
-                made[node] = reads.node_copy(node, lambda old: made[old])
+        if node.target is operator.getitem and node.args[0] in computed:
             computed.add(node)
     cost = _costs(graph, computed)
     values = values_wanted(graph, computed, lambda node: cost[node] <= _CHEAP)
@@ -75,7 +71,15 @@ def hand_on(graph: Graph, reads: Graph, copies: Mapping[Node, Node]) -> tuple[In
     saved = computed & (_needed(graph, []) - _needed(graph, values))
     if handing_on > sum(map(_nanoseconds, saved)):
         return ()
-    output.args = ((*output.args[0], *(made[node] for node in values)),)  # type: ignore[misc]
+    output = reads.output_node()
+    more = []
+    for node in values:
+        copy = copies.get(node)
+        if copy not in there:  # another item of several that are computed
+            with reads.inserting_before(output):
+                copy = reads.node_copy(node, lambda old: copies[old])
+        more.append(copy)
+    output.args = ((*output.args[0], *more),)  # type: ignore[misc]
     placeholders = [*graph.find_nodes(op="placeholder")]
     inputs = put_inputs(graph, values, placeholders, "handed_on")
     return tuple(_binding(index, node.meta["val"]) for index, node in enumerate(inputs))
