@@ -241,6 +241,29 @@ def nothing_behind(value: Value, factor: int = 2) -> Any:
     return factor
 
 
+def ends_within(value: Value, factor: int = 2) -> Any:
+    for number in range(factor):
+        with value:
+            if number == 2:
+                return factor, "in a loop"
+    try:
+        if factor == 1:
+            return "handled"
+        value.step()
+    finally:
+        value.log.append("finally")
+    return value.item()
+
+
+def ends_with_a_value(value: Value, factor: int = 2) -> Any:
+    if factor == 0:
+        return ()
+    if factor == 1:
+        return None
+    value.step()
+    return value.item()
+
+
 def generator(value: Value, factor: int = 2) -> Any:
     value.step()
     yield value.item()
@@ -257,9 +280,10 @@ SPLIT = [
     *(read, signature, replaced_arguments, branches, loops, handled, handled_at_the_end, blocks),
     *(deleted, global_names, many_lines, early_end, of_a_function, function_of_both),
     *(errors_that_a_block_drops, sometimes_assigned, assigned_for_a_function, not_always_assigned),
+    *(ends_before, ends_within, ends_with_a_value),
 ]
 WHOLE = [
-    *(ends_before, read_before_it_is_assigned, own_variables, nothing_behind, generator),
+    *(read_before_it_is_assigned, own_variables, nothing_behind, generator),
     *(changes_a_variable, stores_for_a_function),
 ]
 

@@ -163,8 +163,8 @@ class CodeFlow:
         before, behind = self.reached(0, {index}), self.reached(index)
         if before & behind or not self._handles_its_own(before, behind):
             return None
-        if any(self._instructions[i].opname.startswith("RETURN") for i in before):
-            return None
+        if any(self._instructions[i].opname.startswith("RETURN") for i in before if i > index):
+            return None  # a way out of the code is what is split off
         return before, behind
 
     def _handles_its_own(self, *parts: set[int]) -> bool:

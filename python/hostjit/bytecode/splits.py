@@ -32,6 +32,7 @@ from hostjit.bytecode.handlers import with_handlers
 
 __all__ = [
     "JUMP_IF_NOT",
+    "Returned",
     "Split",
     "Unset",
     "begin_of",
@@ -83,12 +84,17 @@ class Unset:
     """What a variable has that was given no value."""
 
 
+class Returned:
+    """What ends the tuple of a first part that returns what the whole function does."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Split:
     """A function or a method in two.
 
     Attributes:
-        first: has the signature of the callable, and returns a tuple.
+        first: has the signature of the callable, and returns a tuple. Where the callable returns
+            ahead of the rest, what it returns, and `Returned`.
         rest: takes that, the object of a method, and the arguments of the call.
         is_short: the rest calls nothing but what reads values, shows them or keeps them.
         unread: the parameters that the first part does not look at, by position and by name. It is
@@ -116,12 +122,18 @@ class Split:
         receiver, unread, skipped = self.receiver, self.unread, len(self.receiver)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            return rest(first(*args, **kwargs), *receiver, *args, **kwargs)
+            found = first(*args, **kwargs)
+            if found and found[-1] is Returned:
+                return found[0]
+            return rest(found, *receiver, *args, **kwargs)
 
         def run_with_less(*args: Any, **kwargs: Any) -> Any:
             read = [None if i in unread else value for i, value in enumerate(args, skipped)]
             read_by_name = {name: None if name in unread else kwargs[name] for name in kwargs}
-            return rest(first(*read, **read_by_name), *receiver, *args, **kwargs)
+            found = first(*read, **read_by_name)
+            if found and found[-1] is Returned:
+                return found[0]
+            return rest(found, *receiver, *args, **kwargs)
 
         return run_with_less if unread else run
 
@@ -424,6 +436,8 @@ def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> 
                 kept += [each for name in unset for each in _set_to_nothing(name, code)]
             if i == index:
                 kept += end
+            elif i in parts[0] and instruction.opname.startswith("RETURN"):
+                kept += _returned(instruction, instructions)
             elif i in parts[0]:
                 kept.append(instruction)
                 if instruction.opname.startswith("DELETE_") and instruction.argval in unset:
@@ -434,6 +448,24 @@ def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> 
         instructions[:] = with_handlers(kept, {*kept}, 0)
 
     return transformed(code, transform)
+
+
+def _returned(instruction: Instruction, instructions: Sequence[Instruction]) -> list[Instruction]:
+    """What ends a first part where the whole function returns."""
+    made = [
+        create_instruction("LOAD_CONST", argval=Returned),
+        create_instruction("BUILD_TUPLE", arg=2),
+        create_instruction("RETURN_VALUE"),
+    ]
+    if instruction.opname == "RETURN_CONST":
+        made.insert(0, create_instruction("LOAD_CONST", argval=instruction.argval))
+    for each in instructions:
+        if each.target is instruction:
+            each.target = made[0]
+    for each in made:
+        each.exn_tab_entry = instruction.exn_tab_entry
+        each.copy_positions(instruction)
+    return made
 
 
 def _set_to_nothing(name: str, code: types.CodeType) -> list[Instruction]:

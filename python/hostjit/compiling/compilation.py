@@ -16,6 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit import _C
 from hostjit.capturing.arguments import describe_arguments, holds_array
 from hostjit.capturing.by_fields import ByFields
+from hostjit.capturing.dynamo.growing_lists import LOOK
 from hostjit.capturing.dynamo.numpy_code import begins_with_numpy, stops_at_numpy
 from hostjit.capturing.errors import (
     CaptureError,
@@ -26,6 +27,7 @@ from hostjit.capturing.errors import (
 from hostjit.capturing.failures import stops_at_gradients
 from hostjit.capturing.gradients.backward import SavedTensor, Tangent
 from hostjit.capturing.signal_errors import raise_of_handler
+from hostjit.compiling.around_changes import CallsAroundChanges
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.dynamic_shapes import DynamicShapes, Refusal
@@ -159,6 +161,12 @@ class Compilation(PartsAndRecordings):
         return super()._specialize(args, kwargs)
 
     def _answer(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _C.Specialization | None:
+        if self._splits_around:
+            return self._split_around()
+        if self._goes_inside:
+            self._goes_inside = False
+            if inside := self._inside():
+                return inside
         if self._revalidations.are_too_many and (parts := self._make_parts()):
             self.answers_anew()
             return self._leave_to_frames(parts)
@@ -238,7 +246,7 @@ class Compilation(PartsAndRecordings):
             if parts.in_use:
                 return self._leave_to_dynamo(parts, error, args, kwargs)
             if error.failure in (*BREAKS, CaptureFailure.SWITCHES_GRADIENTS):
-                recorded = self._record_instead(error, in_loop=True)
+                recorded = self._record_instead(error, in_loop=True) or self._inside()
                 if recorded is not None:
                     return recorded
             if error.failure in _IN_PARTS:
@@ -342,9 +350,11 @@ class Compilation(PartsAndRecordings):
             what = "an array or a number of NumPy's that it reads is another at each call"
             other = CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what, hint="pass it")
             return self._run_as_python(other, args, kwargs)
+        if captured.broke is not None and self._leaves_look(captured.broke):
+            return self._split_around()
         if captured.broke is not None and not opened.varies:
             recorded = self._record_instead(captured.broke, in_loop=captured.rest_is_left)
-            recorded = recorded or self._split_behind(captured.broke)
+            recorded = recorded or self._split_behind(captured.broke) or self._inside()
             if recorded is not None:
                 return recorded
         guards = captured.guards
@@ -402,6 +412,36 @@ class Compilation(PartsAndRecordings):
         first = functools.partial(as_python, self)
         rest = functools.partial(self.part, records=True)
         return route_any_call(joined(function, receiver, place, first, rest))
+
+    def _inside(self) -> _C.Specialization | None:
+        """Leave a decorator to Python; None where there is none, or nothing is known of it."""
+        from hostjit.compile import compile
+        from hostjit.parts.decorated import compiled_inside
+
+        if self._is_part or not self.may_run_in_parts():
+            return None
+        _, given = self.arguments()
+        inside = compiled_inside(self.target, lambda found: compile(found, **given))
+        return None if inside is None else route_any_call(inside)
+
+    def _leaves_look(self, error: CaptureError) -> bool:
+        """Tell whether lines that look at lists which differ by call are to be Python's."""
+        if self._parts is None or not error.what.startswith(LOOK):
+            return False
+        return self._leave_to_python(self._parts.varying)
+
+    def _split_around(self) -> _C.Specialization:
+        """Leave lines to Python that change its state, and what is between them; see above."""
+        from hostjit.parts.arrays import as_python
+
+        function, receiver = function_and_receiver(self.target)
+        assert self._around and function is not None
+        self._splits_around = False
+        first = functools.partial(as_python, self)
+        part = functools.partial(self.part, records=True)
+        otherwise = self.answers_anew
+        split = CallsAroundChanges(function, receiver, self._around, first, part, otherwise)
+        return route_any_call(split)
 
     def _run_as_python(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: dict[str, Any]

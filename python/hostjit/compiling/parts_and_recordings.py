@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch._dynamo
@@ -16,9 +16,11 @@ from hostjit.bytecode.splits import split_ahead_of_steps
 from hostjit.capturing.compile_lock import compile_lock, is_left_locked
 from hostjit.capturing.errors import CaptureError
 from hostjit.capturing.failures import stops_at_gradients
+from hostjit.compiling.around_changes import Places, names_in_path
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import Specializer, route_any_call
+from hostjit.compiling.split_calls import function_and_receiver
 
 if TYPE_CHECKING:
     from hostjit.parts.parts import Parts
@@ -73,6 +75,8 @@ class PartsAndRecordings(Specializer):
         self._reason_for_parts = ""
         self._compiling = 0
         self._before_recordings: list[_C.Specialization] = []
+        self._around: Places | None = None
+        self._splits_around = self._goes_inside = False
 
     def answers_anew(self) -> _C.CompiledFunction | None:
         """Return the function of this one, which finds no program any more."""
@@ -166,7 +170,42 @@ class PartsAndRecordings(Specializer):
         if self.records_ahead_of_steps:
             self._said.discard("parts")
         self.record_no_more()
+        self._goes_inside = True
         self._answer_as_before()
+
+    def record_around(
+        self, changes: Iterable[str], called: Collection[types.CodeType], reason: str
+    ) -> bool:
+        """Leave lines to Python that have to do with state which calls change; record the others.
+
+        Tells whether the code can be split so, and has not been so far.
+
+        Args:
+            changes: where state is that calls change, in words.
+            called: code of users that calls run.
+            reason: the same, for messages.
+        """
+        if not self._leave_to_python(changes, called):
+            return False
+        self.record_no_more()
+        self._reason_for_parts = reason
+        self.answers_anew()
+        return True
+
+    def _leave_to_python(
+        self, changes: Iterable[str], called: Collection[types.CodeType] = ()
+    ) -> bool:
+        """Have lines left to Python that have to do with what changes; tell whether they are.
+
+        That is where the code can be split so, and has not been so far.
+        """
+        function, _ = function_and_receiver(self.target)
+        if function is None or self._around or self.pass_variables is not None:
+            return False
+        names = [names_in_path(each, self.target) for each in changes]
+        self._around = Places(function.__code__, names, called)
+        self._splits_around = bool(self._around)
+        return self._splits_around
 
     def record_ahead_of_steps(self) -> bool:
         """Leave steps of optimizers to programs of their own, and record what is ahead of them.

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from hostjit.bytecode.splits import (
+    Returned,
     computes_gradients,
     parameters_of,
     places_between_lines,
@@ -82,6 +83,8 @@ def joined(
     def run(*args: Any, **kwargs: Any) -> Any:
         given = (*receiver, *args)
         found = first(*given, **kwargs)
+        if found and found[-1] is Returned:
+            return found[0]
         read = [None if i in unread else value for i, value in enumerate(given[:count])]
         return rest(found, *read, **_read_by_name(kwargs, names, unread))
 

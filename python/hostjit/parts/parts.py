@@ -53,6 +53,7 @@ class Parts:
         in_use: there was a call that Dynamo could not follow whole.
         unrolls_loops: loops are unrolled, however long.
         follows_lists: nothing is stopped at because a list differs by call.
+        varying: Dynamo's names of containers from outside of the call that do.
         record_loops_alone: parts behind which Dynamo goes on are not recorded, for the whole was,
             in vain: each part would find that out anew, after several calls.
     """
@@ -70,6 +71,7 @@ class Parts:
         self._seen: dict[Any, list[Any]] = {}
         self._objects: dict[Any, KnownObjects] = {}
         self._lengths: dict[str, int] = {}
+        self.varying: set[str] = set()
 
     def resume(self, function: types.FunctionType) -> Callable[..., Any]:
         """Return the compiled function for the rest of a call."""
@@ -108,7 +110,10 @@ class Parts:
 
     def varies_in_length(self, translator: Any, name: str, length: int) -> bool:
         """Tell whether a container from outside of the call had another length before."""
-        return self._lengths.setdefault(name, length) != length
+        differs = self._lengths.setdefault(name, length) != length
+        if differs:
+            self.varying.add(name)
+        return differs
 
     def hooked(self, run: Callable[..., Any]) -> Callable[..., Any]:
         """Return what runs the code of a call that breaks, and compiles what it calls there."""

@@ -22,6 +22,7 @@ from hostjit.compiling.specializer import route_any_call
 from hostjit.parts.known_objects import is_made_by_callers
 from hostjit.recording.calls.mismatch import named_arguments
 from hostjit.recording.calls.opened_objects import expanded
+from hostjit.recording.code.libraries import is_library
 from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.graph.recorder import Read
 from hostjit.recording.limits import Limits, num_met
@@ -209,11 +210,14 @@ class RecordingsInsteadOfParts(Recordings):
         self._compilation.note_single_pass()
 
     def _give_up(self, reason: str = "") -> None:
+        self._record_no_more()
+        if not (self._met_own_steps and self._compilation.record_ahead_of_steps()):
+            self._compilation.give_up_recordings(reason)
+
+    def _record_no_more(self) -> None:
         function = self._compiled()
         self._answers_instead = self.target if self._is_part or function is None else function
         self._kept.clear()
-        if not (self._met_own_steps and self._compilation.record_ahead_of_steps()):
-            self._compilation.give_up_recordings(reason)
 
     def _leave_other_ways(self, reason: str) -> _C.Specialization | None:
         if self._limits is self._limits_of_loops:
@@ -246,8 +250,15 @@ class RecordingsInsteadOfParts(Recordings):
         self._refusals[_form(args)] += 1
         return any(replay.is_repeated for calls in self._calls for replay in calls.replays)
 
-    def _refuse_changes(self, changed: str, numbers_alone: bool) -> _C.Specialization | None:
-        self._give_up(f"it changes {changed}, which a replay would not")
+    def _refuse_changes(
+        self, changes: Sequence[str], are_followed: bool
+    ) -> _C.Specialization | None:
+        reason = f"it changes {changes[0]}, which a replay would not"
+        called = [code for code in self._codes if not is_library(code.co_filename)]
+        if self._compilation.record_around(changes, called, reason):
+            self._record_no_more()
+        else:
+            self._give_up(reason)
         return None
 
     def _say(self, key: str, message: str) -> None:

@@ -263,11 +263,14 @@ class Recordings(Specializer):
         known = calls.replays
         if known and self.options.on_mismatch == "raise":
             self._raise_mismatch(known, args, kwargs)
+        is_limited = _C.recompile_limit() is not None
+        if self._varying.has_new_sizes and is_limited and not varies:
+            return None, self.target(*args, **kwargs)
         calls.tries += 1
         reason = self._limits.reason(known, calls.tries, self._ran_backward, self._met_again)
         if reason:
             return self._leave_other_ways(reason)
-        if varies and _C.recompile_limit() is not None:
+        if varies and is_limited:
             return self._compile_from_now_on(f"keeps meeting new values of {varies}")
         return self._record(calls, args, kwargs)
 
@@ -347,14 +350,14 @@ class Recordings(Specializer):
         if used := run.used_otherwise():
             self.attributes.refuse(used)
             return None, result
-        changed = run.changed()
-        if changed and self.attributes.add(run.assigned()):
+        changes = run.changes()
+        if changes and self.attributes.add(run.assigned()):
             return None, result  # the next call is recorded without them
-        if changed:
+        if changes:
             calls.changes += 1
             if calls.changes < _MOST_CHANGES:
                 return None, result  # it may have set something up
-            return self._refuse_changes(changed, run.changes_are_followed()), result
+            return self._refuse_changes(changes, run.changes_are_followed()), result
         if run.changes_settings:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
@@ -442,9 +445,11 @@ class Recordings(Specializer):
         what = error.what if error.where is None else f"{error.what} ({error.where})"
         return self._run_eagerly(args, kwargs, what, f"runs eagerly: {what}")
 
-    def _refuse_changes(self, changed: str, are_followed: bool) -> _C.Specialization | None:
+    def _refuse_changes(
+        self, changes: Sequence[str], are_followed: bool
+    ) -> _C.Specialization | None:
         """Record no calls from now on, which change Python state each time."""
-        what = f"it changes {changed}, which a replay would not"
+        what = f"it changes {changes[0]}, which a replay would not"
         if not self.fallback:
             raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
         if are_followed:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Set
 from typing import Any
 
@@ -14,11 +15,19 @@ from hostjit.capturing.numbers.open_numbers import number_leaves
 __all__ = ["Varying"]
 
 
+# With so many sizes, each of which one call has had, all calls may have others.
+_MOST_ONCE = 64
+
+
 class Varying:
     """Counts the values of each float among the arguments, and the sizes of the tensors.
 
     A float that had three values will have others: a gain, a time, a reward. Ints are counted too
     where that is asked for; without, they are taken for indices and modes, of which there are few.
+
+    Attributes:
+        has_new_sizes: the last call had other sizes than all before it. Such a one is not to be
+            recorded: a window that fills has each number of items once, but for the last.
     """
 
     def __init__(self, most: int, most_sizes: int, *, floats_only: bool) -> None:
@@ -26,7 +35,8 @@ class Varying:
         self._most_sizes = most_sizes
         self._floats_only = floats_only
         self._values: dict[str, set[str]] = {}
-        self._sizes: set[tuple[torch.Size, ...]] = set()
+        self._sizes: collections.Counter[tuple[torch.Size, ...]] = collections.Counter()
+        self.has_new_sizes = False
 
     def note(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], opened: Set[str] = frozenset()
@@ -44,8 +54,11 @@ class Varying:
                 if len(seen) > self._most:
                     return f"the {type(value).__name__} {_readable(name)}"
         if not self._floats_only:
-            self._sizes.add(tuple(leaf.shape for leaf in tensor_leaves(args, kwargs)))
-            if len(self._sizes) > self._most_sizes:
+            sizes = tuple(leaf.shape for leaf in tensor_leaves(args, kwargs))
+            self._sizes[sizes] += 1
+            self.has_new_sizes = self._sizes[sizes] == 1 < len(self._sizes)
+            again = sum(count > 1 for count in self._sizes.values())
+            if again > self._most_sizes or len(self._sizes) - again > _MOST_ONCE:
                 return "the sizes of tensors"
         return ""
 

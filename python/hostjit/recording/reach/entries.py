@@ -107,8 +107,13 @@ class Entry:
         raise NotImplementedError
 
     def where(self) -> str:
-        """Say what differs."""
+        """Say what differs first."""
         return self.path
+
+    def changes(self) -> Iterator[str]:
+        """Say what differs, one by one."""
+        if self.differs():
+            yield self.where()
 
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what the call path compares: what is there now, once `differs` says no."""
@@ -301,12 +306,18 @@ class Items(Entry):
     def _identity(self) -> int:
         return self.mapping
 
+    def changes(self) -> Iterator[str]:
+        if not (self._by_name and self.differs()):
+            yield from super().changes()
+            return
+        keys = [key for key, was in self._expected.items() if not same(self._now(key), was)]
+        yield from (f"{self.path}.{key}" for key in keys)
+        if not keys:
+            yield self.path
+
     def where(self) -> str:
         if self._by_name:
-            for key, value in self._expected.items():
-                if not same(dict.get(self._mapping, key, MISSING), value):
-                    return f"{self.path}.{key}"
-            return self.path
+            return next(self.changes(), self.path)
         nothing = (MISSING, MISSING)
         for now, was in itertools.zip_longest(
             stored_in(self._mapping), self._pairs, fillvalue=nothing

@@ -239,10 +239,13 @@ class State(Walk):
         """The entries that are watched."""
         return (entry for entry in self._entries.values() if entry.watched)
 
-    def change(self, *, watched_only: bool = False) -> str:
-        """Say what is not as it was found; "" if all is."""
-        entries = self.entries() if watched_only else self._entries.values()
-        return next((entry.where() for entry in entries if entry.differs()), "")
+    def change(self) -> str:
+        """Say what is watched and not as it was found; "" if all is."""
+        return next((entry.where() for entry in self.entries() if entry.differs()), "")
+
+    def changes(self) -> list[str]:
+        """Say of everything what is not as it was found."""
+        return [what for entry in self._entries.values() for what in entry.changes()]
 
     def holds(self) -> bool:
         """Tell whether all that is watched is as it was found."""

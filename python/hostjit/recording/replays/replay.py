@@ -337,7 +337,7 @@ class Replay:
         text = self._signature.difference(arguments)
         if text:
             return text
-        changed = self._state.change(watched_only=True)
+        changed = self._state.change()
         if changed:
             return f"{changed} is not what it was, which the call reads"
         text = difference_of_modes(self._modes, ThreadState.current())

@@ -167,9 +167,9 @@ class RecordedRun:
         """Have replays move the counters that the call has moved, whatever they are then."""
         self._counters = self._state.take_counters()
 
-    def changed(self) -> str:
-        """Say which Python state the call has changed; "" for none."""
-        return self._state.change()
+    def changes(self) -> list[str]:
+        """Say which Python state the call has changed."""
+        return self._state.changes()
 
     def assigned(self) -> list[Attribute]:
         """Return the attributes that are all the call has changed; [] where it changed more."""
