@@ -18,7 +18,7 @@ from hostjit.capturing.dynamic_dims import is_symbolic
 from hostjit.capturing.open_sizes import all_equal, is_dense, is_open, known, some, typical
 from hostjit.capturing.operand_devices import on_cuda
 
-__all__ = ["correction_of_strides", "strides_kept", "with_strides"]
+__all__ = ["correction_of_strides", "has_other_strides", "strides_kept", "with_strides"]
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -32,6 +32,15 @@ def correction_of_strides(func: Any, result: Any) -> Correction | None:
     if func not in _STRIDED_OTHERWISE and torch.Tag.pointwise in func.tags and _is_empty(result):
         return _empty_as_eager
     return _STRIDED_OTHERWISE.get(func)
+
+
+def has_other_strides(func: Any, shape: Sequence[int]) -> bool:
+    """Tell whether a result of an operator, of a shape, may have other strides than eager's."""
+    is_regular = all(size > 1 for size in shape)
+    if func in (aten.view.default, aten.expand.default):
+        return not is_regular
+    is_empty = any(size == 0 for size in shape)
+    return func in _STRIDED_OTHERWISE or (torch.Tag.pointwise in func.tags and is_empty)
 
 
 def with_strides(x: Any, model: Any) -> Any:

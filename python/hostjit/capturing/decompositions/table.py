@@ -42,7 +42,7 @@ from hostjit.capturing.operand_devices import on_cuda
 from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.launching.launch_operator import LAUNCH
 
-__all__ = ["Decompositions"]
+__all__ = ["Decompositions", "is_taken_apart"]
 
 aten = torch.ops.aten
 Tensor = torch.Tensor
@@ -118,6 +118,17 @@ class Decompositions(TorchDispatchMode):
         if is_foreach(func) and not on_cuda(args):
             return for_each_tensor(func)
         return _TABLE.get(func) or _OF_DYNAMO.get(func.name())
+
+
+def is_taken_apart(func: torch._ops.OpOverload) -> bool:
+    """Tell whether an operator may be replaced by small ones, of some operands at least."""
+    return (
+        func in _TABLE
+        or func in _BY_DEVICE
+        or func in RECURRENT_CELLS
+        or is_foreach(func)
+        or func.name() in _OF_DYNAMO
+    )
 
 
 def _multiply_add(a: Tensor, b: Tensor | float, c: Tensor) -> Tensor:

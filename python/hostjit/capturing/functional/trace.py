@@ -14,7 +14,7 @@ import contextlib
 import dataclasses
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -49,6 +49,7 @@ from hostjit.capturing.functional.hidden_writes import (
 )
 from hostjit.capturing.functional.open_composites import composites_of_open_sizes
 from hostjit.capturing.functional.open_powers import powers_of_open_numbers
+from hostjit.capturing.functional.recorded_nodes import Made, RecordedNodes
 from hostjit.capturing.functional.recorder import record
 from hostjit.capturing.functional.recurrent_dropout import dropout_between_layers
 from hostjit.capturing.functional.recurrent_networks import KEPT_ON_CUDA, recurrent_networks_known
@@ -107,11 +108,16 @@ def trace_functional(
     fake_mode: Any,
     *,
     checks_offsets: bool = False,
+    made: Mapping[torch.fx.Node, Made] | None = None,
 ) -> FunctionalGraph:
     """Trace `module` to a functional ATen graph.
 
-    `inputs` are the live tensors that it takes, and symbolic numbers. Raises CaptureError where
-    some have to be `unshifted`, unless the caller `checks_offsets`.
+    Args:
+        module: the graph, of operators that PyTorch's Python code or the dispatcher calls.
+        inputs: the live tensors that it takes, and symbolic numbers.
+        fake_mode: of the trace.
+        checks_offsets: some inputs may have to be `unshifted`, which raises CaptureError otherwise.
+        made: what nodes have returned in eager mode, of a graph that was recorded.
     """
     for value in inputs:
         if not isinstance(value, torch.Tensor) and not is_number(value):
@@ -127,8 +133,11 @@ def trace_functional(
     live = [*inputs, *attributes.values()]
     fakes = fake_inputs(module, fake_mode, inputs)
     fakes += [fake_mode.from_tensor(tensor, static_shapes=True) for tensor in attributes.values()]
-    recipe = _Recipe(module, len(inputs), list(attributes), fake_mode)
-    symbolic = any(is_symbolic(fake) for fake in fakes)
+    symbolic = any(is_number(fake) or is_symbolic(fake) for fake in fakes)
+    recorded = None
+    if made and not symbolic:
+        recorded = RecordedNodes(module.graph, made, fakes, fake_mode)
+    recipe = _Recipe(module, len(inputs), list(attributes), fake_mode, recorded)
     with (
         enable_python_dispatcher() if symbolic else contextlib.nullcontext(),
         _kept_whole(),
@@ -187,9 +196,15 @@ class _Recipe:
     """The function that is traced: interpret on functional tensors, then give back plain ones."""
 
     def __init__(
-        self, module: torch.fx.GraphModule, count: int, attributes: list[str], fake_mode: Any
+        self,
+        module: torch.fx.GraphModule,
+        count: int,
+        attributes: list[str],
+        fake_mode: Any,
+        recorded: RecordedNodes | None = None,
     ) -> None:
         self._module = module
+        self._recorded = recorded
         self._fake_mode = fake_mode
         self._count = count
         self._attributes = attributes
@@ -204,7 +219,7 @@ class _Recipe:
                 arg if is_number(arg) else FunctionalTensor.to_functional(arg) for arg in args
             ]
             attributes = dict(zip(self._attributes, wrapped[self._count :], strict=False))
-            interpreter = _Interpreter(self._module, attributes, self._fake_mode)
+            interpreter = _Interpreter(self._module, attributes, self._fake_mode, self._recorded)
             scan = functools.partial(interpreter.call_function, torch.ops.higher_order.scan)
             decompositions = Decompositions(scan, interpreter.autocast)
             with dropout_between_layers(), decompositions:
@@ -298,9 +313,14 @@ def _same_strides(left: torch.Tensor, right: torch.Tensor) -> bool:
 
 class _Interpreter(torch.fx.Interpreter):
     def __init__(
-        self, module: torch.fx.GraphModule, attributes: dict[str, Any], fake_mode: Any
+        self,
+        module: torch.fx.GraphModule,
+        attributes: dict[str, Any],
+        fake_mode: Any,
+        recorded: RecordedNodes | None = None,
     ) -> None:
         super().__init__(module)
+        self._recorded = recorded
         self.extra_traceback = False  # in messages: errors are given the user's line below
         self._tensor_attributes = attributes
         self._fake_mode = fake_mode
@@ -316,6 +336,14 @@ class _Interpreter(torch.fx.Interpreter):
         return super().get_attr(target, args, kwargs)
 
     def run_node(self, node: torch.fx.Node) -> Any:
+        recorded = self._recorded
+        if recorded is not None:
+            if node in recorded:
+                recorded.write(node, self.env)
+                return None
+            for operand in node.all_input_nodes:
+                if self.env[operand] is None and operand in recorded:
+                    self.env[operand] = recorded.value(operand)
         self.autocast.note()
         try:
             return super().run_node(node)

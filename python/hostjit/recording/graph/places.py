@@ -112,6 +112,7 @@ def put_places(recorder: Recorder, results: Iterable[Node]) -> None:
             put.meta.update(writer.meta)
         number.meta.update(view.meta)
         view.target, view.args = aten.index.Tensor, (base, where)
+        recorder.made.pop(view, None)
 
 
 def _writers(view: Node, memory: dict[Node, int], kept: Set[Node]) -> Sequence[Node]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from hostjit.capturing.errors import CaptureFailure
+from hostjit.capturing.functional.recorded_nodes import Made
 from hostjit.recording.code.libraries import user_line
 from hostjit.recording.graph.inputs import Bound, Gradient, Leaf, Number, OpenArgument, Source
 from hostjit.recording.reach.state import State
@@ -29,6 +30,7 @@ class RecordedGraph:
         failure: the kind of the problem.
         opened: the numbers among the arguments that calls may bring any of.
         storages: the memory of what operators have returned, by their nodes.
+        made: what that is, but for its elements.
     """
 
     def __init__(self, leaves: Sequence[torch.Tensor], state: State) -> None:
@@ -40,6 +42,7 @@ class RecordedGraph:
         self._leaves = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
         self.opened: list[OpenArgument] = []
         self.storages: dict[torch.fx.Node, int] = {}
+        self.made: dict[torch.fx.Node, Made] = {}
         self._nodes: dict[int, torch.fx.Node] = {}
         self._alive: list[torch.Tensor] = []
         self._of_storage: dict[int, list[torch.Tensor]] = {}
@@ -88,6 +91,8 @@ class RecordedGraph:
             return
         self._nodes[id(tensor)] = node
         self._alive.append(tensor)
+        if (made := Made.of(tensor)) is not None:
+            self.made[node] = made
         self.storages[node] = _storage(tensor)
         self._of_storage.setdefault(self.storages[node], []).append(tensor)
 

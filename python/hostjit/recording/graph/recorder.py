@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.functional.composite_autocast import CompositeAutocast
+from hostjit.capturing.functional.recorded_nodes import Made
 from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.recording.code.handlers import handler_around, may_raise
 from hostjit.recording.code.libraries import user_line
@@ -136,6 +137,8 @@ class Recorder(RecordedGraph, TorchDispatchMode):
 
     def _expect(self, node: torch.fx.Node, expected: torch.Tensor, *, is_size: bool) -> None:
         copy = self.call(aten.clone.default, (node,), {})
+        if (made := Made.of(expected)) is not None:
+            self.made[copy] = made
         where = user_line(sys._getframe(1))
         self.reads.append(Read(copy, expected, where, is_size=is_size))
 

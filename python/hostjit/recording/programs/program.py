@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from hostjit.bytecode.loops import PassVariables
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import translate_failure
+from hostjit.capturing.functional.recorded_nodes import Made
 from hostjit.capturing.functional.trace import FunctionalGraph, trace_functional
 from hostjit.capturing.gradients.backward import Backward, trace_halves
 from hostjit.capturing.gradients.joint import CannotSplitError, split, writes_input
@@ -134,15 +135,17 @@ def make_program(
     # Where no gradient is wanted, one trace is of the reads, too: that takes most of the time.
     leads_on = variables is not None and leads_to_next(results.output, variables)
     reads = [] if wants_gradients else [read.node for read in recorder.reads]
-    graph = _copy(recorder.graph, [*results.nodes, *reads], detach=wants_gradients)
+    graph, made = _copy(recorder, [*results.nodes, *reads], detach=wants_gradients)
     recorded = graph_module(torch.nn.Module(), graph)
     if torch.is_grad_enabled() and not results.in_inference_mode:
         _check_shared(results)
     if wants_gradients:
-        made = _with_backward(recorded, inputs, sources, results, TupleOutput(tuple(output)))
+        differentiable = _with_backward(
+            recorded, inputs, sources, results, TupleOutput(tuple(output))
+        )
         reads_apart = _traced_reads(recorder) if recorder.reads else None
-        return dataclasses.replace(made, reads=reads_apart, is_single_pass=leads_on)
-    functional = _trace(recorded, inputs)
+        return dataclasses.replace(differentiable, reads=reads_apart, is_single_pass=leads_on)
+    functional = _trace(recorded, inputs, made)
     bindings = _bind(sources, functional)
     way = joined = repeated = None
     if variables is not None and leads_on and may_repeat(functional, recorder, results):
@@ -228,9 +231,9 @@ def check_written_memory(program: RecordedProgram) -> None:
 def _traced_reads(recorder: Recorder) -> ReadGraph:
     """Return what computes the values that were read, of the recorded graph up to the last one."""
     nodes = [read.node for read in recorder.reads]
-    graph = _copy(recorder.graph, nodes, until=nodes[-1])
+    graph, made = _copy(recorder, nodes, until=nodes[-1])
     inputs = [source.tensor for source in recorder.sources]
-    functional = _trace(graph_module(torch.nn.Module(), graph), inputs)
+    functional = _trace(graph_module(torch.nn.Module(), graph), inputs, made)
     reads, _ = _take_reads(functional, _bind(recorder.sources, functional), *_read_by(recorder))
     return reads
 
@@ -299,10 +302,12 @@ def _bind(sources: Sequence[Source], functional: FunctionalGraph) -> tuple[Input
     return tuple(bind(source) for source in (*sources, *constants))
 
 
-def _trace(module: torch.fx.GraphModule, inputs: Sequence[Any]) -> FunctionalGraph:
+def _trace(
+    module: torch.fx.GraphModule, inputs: Sequence[Any], made: Mapping[torch.fx.Node, Made]
+) -> FunctionalGraph:
     try:
         with torch._C._DisableAutocast(), _modes() as make_mode:
-            return trace_functional(module, inputs, make_mode())
+            return trace_functional(module, inputs, make_mode(), made=made)
     except Exception as error:
         raise translate_failure(error) from error
 
@@ -327,20 +332,20 @@ def _modes() -> Iterator[Callable[[], FakeTensorMode]]:
 
 
 def _copy(
-    graph: torch.fx.Graph,
+    recorder: Recorder,
     results: Sequence[torch.fx.Node],
     *,
     until: torch.fx.Node | None = None,
     detach: bool = False,
-) -> torch.fx.Graph:
-    """Return a copy with an output, up to a node.
+) -> tuple[torch.fx.Graph, dict[torch.fx.Node, Made]]:
+    """Return a copy of a recorded graph with an output, up to a node, and what its nodes returned.
 
     `detach`: for gradients, with what had none detached, and with results of what sets generators.
     """
     made = torch.fx.Graph()
     nodes: dict[torch.fx.Node, torch.fx.Node] = {}
     passed = False
-    for node in graph.nodes:
+    for node in recorder.graph.nodes:
         if passed and node.op != "placeholder":
             continue
         copy = made.node_copy(node, lambda old: nodes[old])
@@ -351,7 +356,7 @@ def _copy(
             nodes[node] = _detached(made, copy, node)
         passed = passed or node is until
     made.output(tuple(nodes[node] for node in results))
-    return made
+    return made, {nodes[node]: x for node, x in recorder.made.items() if node in nodes}
 
 
 def _writes(node: torch.fx.Node) -> bool:
