@@ -103,9 +103,9 @@ class Dependencies:
 
         `members_of` gives the members of the group that a node is in, None for a lone node.
         """
-        target = set(combined)
+        target, position, known = set(combined), self.position, self._known
         # Only groups around a position lead from before it to behind it.
-        first = min(self.position[node] for node in target)
+        first = min(position[node] for node in target)
         while self._first_around[first] < first:
             first = self._first_around[first]
         seen: set[Node] = set()
@@ -113,19 +113,21 @@ class Dependencies:
             earlier
             for node in target
             for earlier in self.of(node, fused=True)
-            if earlier not in target and self.position[earlier] >= first
+            if earlier not in target and position[earlier] >= first
         ]
         while pending:
             node = pending.pop()
             if node in seen:
                 continue
             members = members_of(node)
+            fused = members is not None
             for member in members or (node,):
                 seen.add(member)
-                for earlier in self.of(member, fused=members is not None):
+                before = known.get((member, fused))
+                for earlier in self.of(member, fused=fused) if before is None else before:
                     if earlier in target:
                         return True
-                    if earlier not in seen and self.position[earlier] >= first:
+                    if earlier not in seen and position[earlier] >= first:
                         pending.append(earlier)
         return False
 

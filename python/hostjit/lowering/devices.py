@@ -24,6 +24,8 @@ CPU = torch.device("cpu")
 def device_of(node: Node) -> torch.device | None:
     """The device of a node's tensor, or of the first that has one among several results."""
     value = node.meta.get("val")
+    if isinstance(value, torch.Tensor):
+        return value.device
     values = value if isinstance(value, list | tuple) else [value]
     return next((item.device for item in values if isinstance(item, torch.Tensor)), None)
 

@@ -174,7 +174,10 @@ class PointwiseContext:
         values = [o.meta["val"] if isinstance(o, Node) else o for o in operands]
         values = [1 if isinstance(value, torch.SymInt) else value for value in values]
         values = [1.0 if isinstance(value, HostNumber) else value for value in values]
-        compute, promoted = elementwise_dtypes(*values, type_promotion_kind=kind)
+        key = kind, torch.get_default_dtype(), *map(_kind_of, values)
+        if key not in _PROMOTIONS:
+            _PROMOTIONS[key] = elementwise_dtypes(*values, type_promotion_kind=kind)
+        compute, promoted = _PROMOTIONS[key]
         return _supported(compute), _supported(promoted)
 
     def on_cuda(self) -> bool:
@@ -206,6 +209,17 @@ class PointwiseContext:
 
     def apply(self, name: str, *operands: int) -> int:
         return self.builder.apply(name, *operands)
+
+
+# What PyTorch's rules of promotion make of operands of these kinds.
+_PROMOTIONS: dict[tuple[Any, ...], tuple[torch.dtype, torch.dtype]] = {}
+
+
+def _kind_of(value: Any) -> Any:
+    """What promotion looks at of an operand."""
+    if isinstance(value, torch.Tensor):
+        return value.dtype, value.dim() == 0
+    return type(value)
 
 
 def named_arguments(node: Node) -> dict[str, Any]:
