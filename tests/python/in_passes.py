@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten
 import hostjit
 from hostjit import _C
 from hostjit.bytecode.loops import PassVariables, with_compiled_passes
-from hostjit.bytecode.splits import function_of
+from hostjit.bytecode.making import function_of
 from hostjit.parts.passes import PassOfIterator, compile_pass
 from hostjit.parts.whole import Whole
 

@@ -145,6 +145,7 @@ def test_the_rest_is_a_program(name: str) -> None:
     for _ in range(40):
         call(*given)
     assert functions_run(call, *given).keys().isdisjoint({"forward", "backward", "mse_loss"})
+    assert "program @Adapter" in call.host_ir()
 
 
 def test_errors_are_eagers() -> None:

@@ -18,7 +18,7 @@ from torch.testing import assert_close
 
 import hostjit
 from hostjit.bytecode.loops import PassVariables, lines_of_loops, with_compiled_passes
-from hostjit.bytecode.splits import function_of
+from hostjit.bytecode.making import function_of
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 
 W = torch.linspace(-0.3, 0.3, 9).view(3, 3)

@@ -100,6 +100,7 @@ def test_what_is_inside_is_a_program() -> None:
         call(torch.ones(3), scale=2.0)
     finally:
         sys.setprofile(None)
+    assert "program @Policy_act" in call.host_ir()
     assert "stack" in seen
     assert seen.isdisjoint({"tanh", "sum", "mean"})
 
@@ -114,9 +115,9 @@ def test_a_function() -> None:
 
 
 def test_one_in_its_place() -> None:
-    inside = compiled_inside(decide, lambda function: lambda x: function(x) + 1)
-    assert inside is not None
-    x = torch.ones(3)
+    found = compiled_inside(decide, lambda function: lambda x: function(x) + 1)
+    assert found is not None
+    inside, x = found[0], torch.ones(3)
     assert_close(inside(x), decide(x) + 1)
     cell = decide.__closure__[0]  # type: ignore[attr-defined]
     wrapped = cell.cell_contents
@@ -129,7 +130,9 @@ def test_one_in_its_place() -> None:
 
 def test_methods_of_other_objects() -> None:
     policy, other = Policy(), Policy()
-    inside = compiled_inside(policy.act, lambda method: lambda *args, **kwargs: "compiled")
+    found = compiled_inside(policy.act, lambda method: lambda *args, **kwargs: "compiled")
+    assert found is not None
+    inside = found[0]
     assert isinstance(inside, types.MethodType)
     assert inside(torch.ones(3)) == "compiled"
     assert_close(inside.__func__(other, torch.ones(3)), Policy().act(torch.ones(3)))

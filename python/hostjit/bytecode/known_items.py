@@ -22,8 +22,9 @@ from hostjit.bytecode.appended import Append, ItemsOf, append_at, become, beside
 from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
 from hostjit.bytecode.followed_calls import calling, end_of_call, length_of
 from hostjit.bytecode.handlers import with_handlers
+from hostjit.bytecode.making import JUMP_IF_NOT
 from hostjit.bytecode.rewriting import argument_of, with_more_variables
-from hostjit.bytecode.splits import JUMP_IF_NOT, parameters_of
+from hostjit.bytecode.splits import parameters_of
 
 __all__ = ["with_known_items"]
 

@@ -23,8 +23,9 @@ from torch._dynamo.bytecode_transformation import (
 from hostjit.bytecode.appended import PUSHES, beside
 from hostjit.bytecode.flow import LOADS, STORES
 from hostjit.bytecode.handlers import with_handlers
+from hostjit.bytecode.making import begin_of, function_of, transformed
 from hostjit.bytecode.rewriting import argument_of, with_more_variables
-from hostjit.bytecode.splits import begin_of, function_of, may_be_taken_apart, transformed
+from hostjit.bytecode.splits import may_be_taken_apart
 
 __all__ = [
     "AtPlace",

@@ -20,13 +20,9 @@ from torch._dynamo.bytecode_transformation import cleaned_instructions
 from hostjit.bytecode.flow import CodeFlow
 from hostjit.bytecode.known_items import with_known_items
 from hostjit.bytecode.loop_items import with_items_in_variables
+from hostjit.bytecode.making import begin_of, function_of
 from hostjit.bytecode.regions import Region, code_of_region, find_region, with_calls_of_regions
-from hostjit.bytecode.splits import (
-    begin_of,
-    function_of,
-    is_of_gradients,
-    may_be_taken_apart,
-)
+from hostjit.bytecode.splits import is_of_gradients, may_be_taken_apart
 from hostjit.bytecode.unset_variables import with_marks
 
 __all__ = [

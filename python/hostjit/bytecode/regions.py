@@ -30,7 +30,8 @@ from hostjit.bytecode.flow import CodeFlow
 from hostjit.bytecode.handlers import with_handlers
 from hostjit.bytecode.kept_functions import keeps_functions
 from hostjit.bytecode.local_functions import LocalFunction, local_functions
-from hostjit.bytecode.splits import JUMP_IF_NOT, begin_of, parameters_of, transformed
+from hostjit.bytecode.making import JUMP_IF_NOT, begin_of, transformed
+from hostjit.bytecode.splits import parameters_of
 
 __all__ = ["Region", "code_of_region", "find_region", "with_calls_of_regions"]
 

@@ -12,7 +12,8 @@ from typing import Any
 from torch._dynamo.bytecode_transformation import Instruction
 
 from hostjit.bytecode.handlers import with_handlers
-from hostjit.bytecode.splits import function_of, may_be_taken_apart, transformed
+from hostjit.bytecode.making import function_of, transformed
+from hostjit.bytecode.splits import may_be_taken_apart
 
 __all__ = ["argument_of", "rewritten", "with_more_variables"]
 

@@ -23,21 +23,16 @@ from torch._dynamo.bytecode_transformation import (
     cleaned_instructions,
     create_call_function,
     create_instruction,
-    transform_code_object,
 )
 
 from hostjit.bytecode.appended import is_own_list
 from hostjit.bytecode.flow import LOADS, STORES, CodeFlow
-from hostjit.bytecode.handlers import with_handlers
+from hostjit.bytecode.halves import Returned, first_code, rest_code
+from hostjit.bytecode.making import begin_of, function_of, kind_of_variable, transformed
 
 __all__ = [
-    "JUMP_IF_NOT",
-    "Returned",
     "Split",
-    "Unset",
-    "begin_of",
     "computes_gradients",
-    "function_of",
     "is_of_gradients",
     "may_be_taken_apart",
     "parameters_of",
@@ -45,7 +40,6 @@ __all__ = [
     "split_ahead_of_steps",
     "split_at",
     "split_behind_gradients",
-    "transformed",
     "unread_by",
     "with_calls_between_lines",
 ]
@@ -73,19 +67,6 @@ _OPERATIONS = frozenset(
 # They look at the frame that they are called in.
 _OF_FRAMES = frozenset({"super", "locals", "vars", "dir", "eval", "exec", "_getframe", "__class__"})
 _NAMES = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_ATTR", "LOAD_METHOD", "LOAD_DEREF"})
-# The parameter of what follows; each that follows such a one has a longer name.
-_FOUND = "hostjit_found"
-JUMP_IF_NOT = (
-    "POP_JUMP_IF_FALSE" if "POP_JUMP_IF_FALSE" in dis.opmap else "POP_JUMP_FORWARD_IF_FALSE"
-)
-
-
-class Unset:
-    """What a variable has that was given no value."""
-
-
-class Returned:
-    """What ends the tuple of a first part that returns what the whole function does."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -208,8 +189,8 @@ def _split_at(target: types.FunctionType, index: int, found: Mapping[str, bool])
     code = target.__code__
     anew = _made_anew(code, index, found)
     found = {name: is_set for name, is_set in found.items() if name not in anew}
-    first = function_of(target, _first_code(code, index, found))
-    rest = function_of(target, _rest_code(code, index, found, anew))
+    first = function_of(target, first_code(code, index, found))
+    rest = function_of(target, rest_code(code, index, found, anew))
     return Split(first, rest, _is_short(rest.__code__), unread_by(first.__code__))
 
 
@@ -281,7 +262,7 @@ def with_calls_between_lines(
                     *add_push_null([create_instruction("LOAD_CONST", argval=note)]),
                     create_instruction("LOAD_CONST", argval=index),
                     *(
-                        create_instruction(f"LOAD_{_kind(name, code)}", argval=name)
+                        create_instruction(f"LOAD_{kind_of_variable(name, code)}", argval=name)
                         for name in names
                     ),
                     create_instruction("BUILD_TUPLE", arg=len(names)),
@@ -416,136 +397,3 @@ def _made_anew(code: types.CodeType, index: int, found: Iterable[str]) -> list[s
     assert parts is not None
     read = {instructions[i].argval for i in parts[0] if instructions[i].opname in LOADS}
     return [name for name in found if is_own_list(name) and name not in read]
-
-
-def _first_code(code: types.CodeType, index: int, found: Mapping[str, bool]) -> types.CodeType:
-    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
-        parts = CodeFlow(instructions, code).parts(index)
-        assert parts is not None
-        end = [
-            *(create_instruction(f"LOAD_{_kind(name, code)}", argval=name) for name in found),
-            create_instruction("BUILD_TUPLE", arg=len(found)),
-            create_instruction("RETURN_VALUE"),
-        ]
-        end[0].copy_positions(instructions[index])
-        unset = [name for name, is_set in found.items() if not is_set]
-        begin = begin_of(instructions)
-        kept: list[Instruction] = []
-        for i, instruction in enumerate(instructions):
-            if i == begin:
-                kept += [each for name in unset for each in _set_to_nothing(name, code)]
-            if i == index:
-                kept += end
-            elif i in parts[0] and instruction.opname.startswith("RETURN"):
-                kept += _returned(instruction, instructions)
-            elif i in parts[0]:
-                kept.append(instruction)
-                if instruction.opname.startswith("DELETE_") and instruction.argval in unset:
-                    kept += _set_to_nothing(instruction.argval, code)
-        for instruction in kept:
-            if instruction.target is instructions[index]:
-                instruction.target = end[0]
-        instructions[:] = with_handlers(kept, {*kept}, 0)
-
-    return transformed(code, transform)
-
-
-def _returned(instruction: Instruction, instructions: Sequence[Instruction]) -> list[Instruction]:
-    """What ends a first part where the whole function returns."""
-    made = [
-        create_instruction("LOAD_CONST", argval=Returned),
-        create_instruction("BUILD_TUPLE", arg=2),
-        create_instruction("RETURN_VALUE"),
-    ]
-    if instruction.opname == "RETURN_CONST":
-        made.insert(0, create_instruction("LOAD_CONST", argval=instruction.argval))
-    for each in instructions:
-        if each.target is instruction:
-            each.target = made[0]
-    for each in made:
-        each.exn_tab_entry = instruction.exn_tab_entry
-        each.copy_positions(instruction)
-    return made
-
-
-def _set_to_nothing(name: str, code: types.CodeType) -> list[Instruction]:
-    return [
-        create_instruction("LOAD_CONST", argval=Unset),
-        create_instruction(f"STORE_{_kind(name, code)}", argval=name),
-    ]
-
-
-def _unset_if_nothing(name: str, code: types.CodeType) -> list[Instruction]:
-    kind, end = _kind(name, code), create_instruction("NOP")
-    return [
-        create_instruction(f"LOAD_{kind}", argval=name),
-        create_instruction("LOAD_CONST", argval=Unset),
-        create_instruction("IS_OP", arg=0),
-        create_instruction(JUMP_IF_NOT, target=end),
-        create_instruction(f"DELETE_{kind}", argval=name),
-        end,
-    ]
-
-
-def begin_of(instructions: Sequence[Instruction]) -> int:
-    """Return where the code of the user's begins."""
-    return next(i for i, each in enumerate(instructions) if each.opname == "RESUME") + 1
-
-
-def _rest_code(
-    code: types.CodeType, index: int, found: Mapping[str, bool], anew: Sequence[str]
-) -> types.CodeType:
-    def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
-        parts = CodeFlow(instructions, code).parts(index)
-        assert parts is not None
-        unset = [name for name, is_set in found.items() if not is_set]
-        name_of_found = _FOUND + "_" * sum(name.startswith(_FOUND) for name in code.co_varnames)
-        unpacked = [
-            create_instruction("LOAD_FAST", argval=name_of_found),
-            create_instruction("UNPACK_SEQUENCE", arg=len(found)),
-            *(create_instruction(f"STORE_{_kind(name, code)}", argval=name) for name in found),
-        ]
-        unpacked += [each for name in unset for each in _unset_if_nothing(name, code)]
-        for name in anew:
-            unpacked.append(create_instruction("BUILD_LIST", arg=0))
-            unpacked.append(create_instruction("STORE_FAST", argval=name))
-        kept = [each for i, each in enumerate(instructions) if i in parts[1]]
-        kept = [*instructions[: begin_of(instructions)], *unpacked, *kept]
-        instructions[:] = with_handlers(kept, {*kept}, 0)
-        options["co_varnames"] = (name_of_found, *options["co_varnames"])
-        options["co_argcount"] += 1
-        options["co_posonlyargcount"] += options["co_posonlyargcount"] > 0
-
-    return transformed(code, transform)
-
-
-def _kind(name: str, code: types.CodeType) -> str:
-    return "DEREF" if name in code.co_cellvars else "FAST"
-
-
-def transformed(
-    code: types.CodeType, transform: Callable[[list[Instruction], dict[str, Any]], None]
-) -> types.CodeType:
-    """Return code of which `transform` has changed the instructions."""
-
-    def transform_with_names(instructions: list[Instruction], options: dict[str, Any]) -> None:
-        transform(instructions, options)
-        # Of names and constants there are those of this part: code is judged by what it can reach.
-        options["co_names"], options["co_consts"] = (), code.co_consts[:1]
-        for instruction in instructions:
-            if instruction.opcode in dis.hasconst:
-                instruction.arg = None
-
-    transformed: types.CodeType = transform_code_object(code, transform_with_names)[0]
-    return transformed
-
-
-def function_of(target: types.FunctionType, code: types.CodeType) -> types.FunctionType:
-    """Return a function like another, of other code."""
-    made = types.FunctionType(
-        code, target.__globals__, target.__name__, target.__defaults__, target.__closure__
-    )
-    made.__kwdefaults__ = target.__kwdefaults__
-    made.__annotations__ = target.__annotations__
-    made.__qualname__, made.__module__ = target.__qualname__, target.__module__
-    return made

@@ -25,15 +25,11 @@ from torch._dynamo.bytecode_transformation import (
 
 from hostjit.bytecode.appended import become, beside
 from hostjit.bytecode.flow import LOADS, CodeFlow
+from hostjit.bytecode.halves import Unset
 from hostjit.bytecode.handlers import with_handlers
+from hostjit.bytecode.making import JUMP_IF_NOT, begin_of
 from hostjit.bytecode.rewriting import with_more_variables
-from hostjit.bytecode.splits import (
-    JUMP_IF_NOT,
-    Unset,
-    begin_of,
-    may_be_taken_apart,
-    parameters_of,
-)
+from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 
 __all__ = ["with_marks"]
 

@@ -23,11 +23,7 @@ from typing import Any
 from torch._dynamo.bytecode_transformation import cleaned_instructions
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from hostjit.bytecode.splits import (
-    parameters_of,
-    places_between_lines,
-    with_calls_between_lines,
-)
+from hostjit.bytecode.splits import parameters_of, places_between_lines, with_calls_between_lines
 from hostjit.capturing.instances import name_of
 from hostjit.compiling.split_calls import function_and_receiver, joined
 
@@ -121,13 +117,10 @@ class Places:
             called: code that the function calls, among other code of users.
         """
         found = sorted({i for each in names for i in touched(code, each, called)})
-        others = {*parameters_of(code)[code.co_argcount + code.co_kwonlyargcount :]}
-        read_at = places_between_lines(code) if found else {}
-        known = [place for place, read in read_at.items() if not others & {*read}]
         # A graph that gradients flow through does not end in what Python runs.
-        of_gradients = places_between_lines(code, ahead_of_gradients=True) if found else {}
-        self.ahead = max((place for place in known if place <= found[0]), default=None)
-        self.behind = min((x for x in known if x > found[-1] and x in of_gradients), default=None)
+        ahead, behind = (_known_places(code, ahead_of_gradients=x) for x in (False, True))
+        self.ahead = max((x for x in ahead if found and x <= found[0]), default=None)
+        self.behind = min((x for x in behind if found and x > found[-1]), default=None)
         self._names = names
         self._called = called
 
@@ -137,6 +130,13 @@ class Places:
     def of(self, code: types.CodeType) -> Places:
         """Return the places in a part of the function."""
         return Places(code, self._names, self._called)
+
+
+def _known_places(code: types.CodeType, *, ahead_of_gradients: bool) -> list[int]:
+    """Where a function may be split, and the rest does not read `*args` and `**kwargs`."""
+    others = {*parameters_of(code)[code.co_argcount + code.co_kwonlyargcount :]}
+    places = places_between_lines(code, ahead_of_gradients=ahead_of_gradients)
+    return [place for place, read in places.items() if not others & {*read}]
 
 
 class CallsAroundChanges:

@@ -422,7 +422,12 @@ class Compilation(PartsAndRecordings):
             return None
         _, given = self.arguments()
         inside = compiled_inside(self.target, lambda found: compile(found, **given))
-        return None if inside is None else route_any_call(inside)
+        if inside is None:
+            return None
+        run, compiled = inside
+        self._latest = None
+        self._pieces.append(compiled)
+        return route_any_call(run)
 
     def _leaves_look(self, error: CaptureError) -> bool:
         """Tell whether lines that look at lists which differ by call are to be Python's."""

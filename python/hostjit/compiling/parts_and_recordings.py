@@ -77,6 +77,7 @@ class PartsAndRecordings(Specializer):
         self._before_recordings: list[_C.Specialization] = []
         self._around: Places | None = None
         self._splits_around = self._goes_inside = False
+        self._pieces: list[_C.CompiledFunction] = []
 
     def answers_anew(self) -> _C.CompiledFunction | None:
         """Return the function of this one, which finds no program any more."""
@@ -205,6 +206,8 @@ class PartsAndRecordings(Specializer):
         names = [names_in_path(each, self.target) for each in changes]
         self._around = Places(function.__code__, names, called)
         self._splits_around = bool(self._around)
+        if self._splits_around:
+            self._latest = None  # its parts have others
         return self._splits_around
 
     def record_ahead_of_steps(self) -> bool:
@@ -260,7 +263,19 @@ class PartsAndRecordings(Specializer):
         `records`: it may be recorded, though the whole was in vain.
         """
         parts = self._make_parts()
-        return function if parts is None else parts.part(function, records=records)
+        if parts is None:
+            return function
+        part = parts.part(function, records=records)
+        self._pieces.append(part)
+        return part
+
+    def latest_program(self) -> _C.CompiledProgram | None:
+        """Return the program that was compiled last; of a function that is split, of its parts."""
+        programs = (piece.owner.latest_program() for piece in reversed(self._pieces))
+        return self._latest or next(filter(None, programs), None)
+
+    def _program(self) -> _C.CompiledProgram:
+        return self.latest_program() or super()._program()
 
     def record_no_more(self) -> None:
         """Run calls that cannot be captured whole in parts; of these, record loops alone."""

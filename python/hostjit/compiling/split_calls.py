@@ -15,8 +15,8 @@ import types
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from hostjit.bytecode.halves import Returned
 from hostjit.bytecode.splits import (
-    Returned,
     computes_gradients,
     parameters_of,
     places_between_lines,

@@ -22,11 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from hostjit import _C
-from hostjit.bytecode.splits import (
-    parameters_of,
-    places_between_lines,
-    with_calls_between_lines,
-)
+from hostjit.bytecode.splits import parameters_of, places_between_lines, with_calls_between_lines
 from hostjit.capturing.instances import is_namedtuple_type
 from hostjit.compiling.specializer import route_any_call
 from hostjit.compiling.split_calls import function_and_receiver, joined

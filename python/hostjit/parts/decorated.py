@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from torch._dynamo.bytecode_transformation import Instruction, cleaned_instructions
 from torch._dynamo.eval_frame import skip_code
@@ -23,10 +23,13 @@ from hostjit.compiling.split_calls import function_and_receiver
 __all__ = ["compiled_inside"]
 
 
+Compiled = TypeVar("Compiled", bound=Callable[..., Any])
+
+
 def compiled_inside(
-    target: Callable[..., Any], compile_it: Callable[[Callable[..., Any]], Callable[..., Any]]
-) -> Callable[..., Any] | None:
-    """Return what calls a decorated function or method, and a compiled one within the decorator.
+    target: Callable[..., Any], compile_it: Callable[[Callable[..., Any]], Compiled]
+) -> tuple[Callable[..., Any], Compiled] | None:
+    """Return what calls a decorated function or method with what is compiled within, and that.
 
     None for what no decorator has wrapped as `functools.wraps` and PyTorch's contexts do it, with a
     wrapper that does nothing with the function but call it.
@@ -46,8 +49,8 @@ def compiled_inside(
     if len(names) != 1 or not _only_calls(function.__code__, names[0]):
         return None
     inside: Any = wrapped if not receiver else types.MethodType(wrapped, *receiver)
-    cell = cells[names[0]]
-    cells[names[0]] = types.CellType(_Inside(cell, wrapped, receiver, compile_it(inside)))
+    cell, compiled = cells[names[0]], compile_it(inside)
+    cells[names[0]] = types.CellType(_Inside(cell, wrapped, receiver, compiled))
     made = types.FunctionType(
         function.__code__.replace(),
         function.__globals__,
@@ -57,7 +60,7 @@ def compiled_inside(
     )
     made.__kwdefaults__ = function.__kwdefaults__
     skip_code(made.__code__)
-    return types.MethodType(made, *receiver) if receiver else made
+    return (types.MethodType(made, *receiver) if receiver else made), compiled
 
 
 class _Inside:

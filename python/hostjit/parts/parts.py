@@ -18,8 +18,9 @@ from hostjit.bytecode.loops import (
     outline_loop,
     with_compiled_passes,
 )
+from hostjit.bytecode.making import function_of
 from hostjit.bytecode.plain_python import is_plain_python
-from hostjit.bytecode.splits import computes_gradients, function_of, split_behind_gradients
+from hostjit.bytecode.splits import computes_gradients, split_behind_gradients
 from hostjit.bytecode.uses import followed_reads
 from hostjit.capturing.arguments import holds_array, walk_arguments
 from hostjit.capturing.by_fields import ByFields

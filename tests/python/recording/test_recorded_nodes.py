@@ -46,6 +46,15 @@ def writes(x: Tensor) -> Tensor:
     return y + z
 
 
+def writes_to_what_it_is_given_by_name(x: Tensor) -> Tensor:
+    values, places = torch.zeros(4), torch.zeros(4, dtype=torch.int64)
+    before = values + 1
+    torch.max(x, 0, out=(values, places))
+    product = torch.zeros(4, 4)
+    torch.mm(x, W, out=product)
+    return before + values * places + product
+
+
 def writes_behind_reads(x: Tensor) -> Tensor:
     y = x.exp()
     before = y * 2
@@ -112,6 +121,7 @@ def trains(x: Tensor) -> Tensor:
 
 PROGRAMS = [
     *(chain, views, views_of_inputs, writes, writes_behind_reads, writes_to_inputs),
+    writes_to_what_it_is_given_by_name,
     *(views_of_written_inputs, results_that_share, views_of_inputs_as_results),
     *(what_is_taken_apart, bools, with_an_empty_one, draws, other_types, reads, trains),
 ]

@@ -137,12 +137,13 @@ def written_inputs(module: torch.fx.GraphModule) -> list[int]:
 def written_nodes(node: torch.fx.Node) -> list[torch.fx.Node]:
     """Return what a node that may write would write: of a list of tensors each, as often."""
     if isinstance(node.target, torch._ops.OpOverload):
-        arguments = zip(node.target._schema.arguments, node.args, strict=False)
-        places = [v for a, v in arguments if a.alias_info is not None and a.alias_info.is_write]
-    else:
-        places = list(node.args[:1])
+        arguments = node.target._schema.arguments
+        names = {a.name for a in arguments if a.alias_info is not None and a.alias_info.is_write}
+        given = zip(arguments, node.args, strict=False)
+        by_position = [value for argument, value in given if argument.name in names]
+        return _nodes([*by_position, *(v for name, v in node.kwargs.items() if name in names)])
     out = node.kwargs.get("out")
-    return _nodes(places if out is None else out)
+    return _nodes(list(node.args[:1]) if out is None else out)
 
 
 def _nodes(value: Any) -> list[torch.fx.Node]:

@@ -34,6 +34,7 @@ from torch.utils._pytree import tree_map
 
 from hostjit.capturing.decompositions.eager_strides import has_other_strides
 from hostjit.capturing.decompositions.table import is_taken_apart
+from hostjit.capturing.functional.graph_writes import written_nodes
 
 __all__ = ["Made", "RecordedNodes"]
 
@@ -212,24 +213,14 @@ def _shared_storages(graph: torch.fx.Graph, made: Mapping[Node, Made]) -> set[in
     for node in graph.nodes:
         if node.op in ("get_attr", "call_module", "call_method"):
             return None
-        for operand in _written(node):
+        is_call = isinstance(node.target, OpOverload)
+        for operand in written_nodes(node) if is_call else ():
             if operand not in made:
                 return None
             found.add(made[operand].storage)
     known = (*graph.output_node().all_input_nodes, *graph.find_nodes(op="placeholder"))
     count = collections.Counter(made[each].storage for each in known if each in made)
     return found | {storage for storage, times in count.items() if times > 1}
-
-
-def _written(node: Node) -> Iterator[Node]:
-    """Yield what an operator writes."""
-    if not isinstance(node.target, OpOverload) or not node.target._schema.is_mutable:
-        return
-    for place, argument in enumerate(node.target._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            given = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
-            operands = given if isinstance(given, (list, tuple)) else [given]
-            yield from (each for each in operands if isinstance(each, Node))
 
 
 # Besides pointwise operators.
