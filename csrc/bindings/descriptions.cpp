@@ -134,6 +134,7 @@ py::object InputBinding::describe() const {
     case Kind::kTensor:
     case Kind::kTensorOfAnySize: return object_of(object_);
     case Kind::kGradient: return py::make_tuple("gradient", object_of(object_));
+    case Kind::kAttribute: return py::make_tuple("attribute", object_of(object_), object_of(key_));
     case Kind::kNumber:
       return py::make_tuple("number", object_of(object_), object_of(key_),
                             position_ < 0 ? py::none() : py::object(py::int_(position_)));

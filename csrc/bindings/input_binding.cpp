@@ -61,14 +61,27 @@ InputBinding::InputBinding(PyObject* description, size_t num_leaves) {
     guard_.emplace(gradient);
     return;
   }
+  if (kind == "attribute") {
+    kind_ = Kind::kAttribute;
+    key_ = PyRef::share(py::object(parts[2]).ptr());
+    guard_.emplace(parts[3].cast<at::Tensor>());
+    return;
+  }
   HOSTJIT_CHECK(kind == "number", "an input is bound to a '", kind,
-                "', expected gradient, number, open or handed_on");
+                "', expected gradient, attribute, number, open or handed_on");
   kind_ = Kind::kNumber;
   key_ = PyRef::share(py::object(parts[2]).ptr());
   if (!parts[3].is_none()) position_ = parts[3].cast<Py_ssize_t>();
   const c10::InferenceMode normal_tensors(/*enabled=*/false);
   number_ = at::zeros({}, at::kDouble);
   HOSTJIT_CHECK(read_number(), "an input is bound to a number that is no float");
+}
+
+// Null where there is none, or a subclass.
+const at::Tensor* InputBinding::attribute() const {
+  PyObject* found = PyDict_GetItemWithError(object_.get(), key_.get());
+  if (found == nullptr) PyErr_Clear();
+  return found && THPVariable_CheckExact(found) ? &THPVariable_Unpack(found) : nullptr;
 }
 
 bool InputBinding::read_number() {
@@ -106,6 +119,10 @@ bool InputBinding::other_holds() {
       const at::Tensor& gradient = THPVariable_Unpack(object_.get()).grad();
       return gradient.defined() && guard_->matches(gradient);
     }
+    case Kind::kAttribute: {
+      const at::Tensor* tensor = attribute();
+      return tensor != nullptr && guard_->matches(*tensor);
+    }
     case Kind::kNumber: return read_number();
   }
   return false;
@@ -130,6 +147,7 @@ const at::Tensor& InputBinding::other_tensor(const Leaves& leaves) const {
   if (kind_ == Kind::kOpen) return open_tensor(leaves);
   if (kind_ == Kind::kHandedOn) return handed_tensor(leaves);
   if (kind_ == Kind::kNumber || kind_ == Kind::kScalar) return number_;
+  if (kind_ == Kind::kAttribute) return *attribute();  // no Python code has run since holds()
   const at::Tensor& tensor = THPVariable_Unpack(object_.get());
   return kind_ == Kind::kGradient ? tensor.grad() : tensor;
 }
@@ -156,6 +174,7 @@ std::optional<DType> InputBinding::number_type() const {
 }
 
 bool InputBinding::needs_gradient() const {
+  if (kind_ == Kind::kAttribute) return false;
   return object_ && kind_ != Kind::kNumber && THPVariable_Unpack(object_.get()).requires_grad();
 }
 

@@ -21,6 +21,7 @@ namespace hostjit {
 //   a Tensor                          that tensor, held by reference
 //   ("gradient", tensor)              what `tensor.grad` then is, like what it is now
 //   ("gradient", tensor, example)     the same, like the example
+//   ("attribute", dict, key, example) the tensor dict[key], no subclass, like the example
 //   ("number", dict, key, position)   the float dict[key], or dict[key][position], as a tensor
 //   ("open", slot)                    that open number of the call, a scalar
 //   ("open", slot, type)              the same as a tensor without dims: of int64, or of float64
@@ -49,6 +50,8 @@ class InputBinding {
   bool is_scalar() const { return kind_ == Kind::kScalar; }
   // The dtype of a number that it is as a tensor without dims; nullopt for what is none.
   std::optional<DType> number_type() const;
+  // Whether it is what an object has in its dict; Python code may replace that at any time.
+  bool is_attribute() const { return kind_ == Kind::kAttribute; }
   int64_t scalar(const Leaves& leaves) const { return leaves.numbers[slot_]; }
   // Of what a ReadCheck hands on; nullopt for what is none of that.
   std::optional<size_t> handed_on() const {
@@ -82,6 +85,7 @@ class InputBinding {
     kTensor,
     kTensorOfAnySize,
     kGradient,
+    kAttribute,
     kNumber,
     kScalar,
     kOpen,
@@ -92,6 +96,7 @@ class InputBinding {
   const at::Tensor& other_tensor(const Leaves& leaves) const;
   const at::Tensor& open_tensor(const Leaves& leaves) const;
   const at::Tensor& handed_tensor(const Leaves& leaves) const;
+  const at::Tensor* attribute() const;
   bool read_number();
 
   Kind kind_ = Kind::kLeaf;

@@ -296,6 +296,11 @@ bool Specialization::last_checks_hold(PyObject* const* values, Py_ssize_t nargs,
     if (!answer || answer.get() != Py_True) return false;
   }
   if (reads_ && !reads_->holds(leaves)) return false;
+  if (condition_ || reads_) {  // meanwhile another thread may have run
+    for (InputBinding& binding : bindings_) {
+      if (binding.is_attribute() && !binding.holds()) return false;
+    }
+  }
   for (auto& [leaf, address] : static_leaves_) {
     if (!address) address = address_of(leaf);
   }

@@ -81,10 +81,12 @@ class Outlined:
         body: takes variables; returns the tuple of those that it changes, behind where it left
             the pass if there are several places.
         variables: those, if another pass follows by them.
+        is_of_range: it counts, `for step in range(8)`: no data says how many passes there are.
     """
 
     body: types.FunctionType
     variables: PassVariables | None
+    is_of_range: bool
     _target: types.FunctionType
     _pass: Region
 
@@ -126,7 +128,7 @@ def _outlined(target: types.FunctionType) -> Outlined | None:
     body = function_of(target, code_of_region(target.__code__, found))
     body.__defaults__ = body.__kwdefaults__ = None
     assert head is not None
-    return Outlined(body, loops.variables(head, found), target, found)
+    return Outlined(body, loops.variables(head, found), loops.counts(head), target, found)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -273,6 +275,16 @@ class _Loops:
         item = item if item in a_pass.taken else None
         appended = a_pass.appended.intersection(given)
         return PassVariables(a_pass.taken, given, a_pass.tells_where, counts, item, appended)
+
+    def counts(self, head: int) -> bool:
+        """Tell whether a loop is over a `range`."""
+        if self.instructions[head].opname != "FOR_ITER":
+            return False
+        begin = head - 1
+        while self._flow.depths.get(begin, 0) >= self._flow.depths[head]:
+            begin -= 1
+        called = self.instructions[begin : begin + 2]
+        return any(each.opname == "LOAD_GLOBAL" and each.argval == "range" for each in called)
 
     def ahead_of(self, head: int, taken: Iterable[str]) -> Region | None:
         """Return as much as possible of what runs ahead of a loop, in the same contexts.

@@ -22,7 +22,13 @@ from hostjit.bytecode.followed_calls import FOLLOWED
 from hostjit.bytecode.places import PLACES
 from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 
-__all__ = ["Uses", "followed_reads", "uses_of_parameter", "uses_of_result"]
+__all__ = [
+    "Uses",
+    "followed_reads",
+    "uses_of_parameter",
+    "uses_of_result",
+    "uses_of_variable",
+]
 
 _log = logging.getLogger(__name__)
 # The last way of BINARY_OP that computes, `^=`. From Python 3.14 on it looks up items, too.
@@ -61,9 +67,11 @@ _ASKS = frozenset(
         *("FORMAT_SIMPLE", "FORMAT_VALUE", "FORMAT_WITH_SPEC"),
     }
 )
+_DECIDES = frozenset({"COMPARE_OP", "UNARY_NOT", "TO_BOOL"})
 _CONTAINERS = frozenset({"BUILD_TUPLE", "BUILD_LIST", "BUILD_CONST_KEY_MAP"})
 # Functions that ask in the same way. The first return one of the numbers, or make a number of it.
 _OF_NUMBERS = frozenset({"abs", "min", "max"})
+_DECIDING = frozenset({"min", "max", "bool", "int", "round"})
 _ASKING = frozenset({"print", "round", "str", "repr", "float", "int", "bool", "format"})
 
 
@@ -74,10 +82,12 @@ class Uses:
     Attributes:
         builtins: names of functions that it is given to, if these are Python's.
         is_returned: the function returns it, by itself or in new containers.
+        is_asked: the function compares it, or decides by it.
     """
 
     builtins: frozenset[str]
     is_returned: bool
+    is_asked: bool
 
 
 @functools.lru_cache(maxsize=1024)
@@ -114,8 +124,23 @@ def uses_of_parameter(code: types.CodeType, name: str) -> Uses | None:
 
 
 @functools.lru_cache(maxsize=1024)
-def followed_reads(code: types.CodeType) -> frozenset[int]:
-    """Return which instructions look up an `item` whose result nothing else is done with."""
+def uses_of_variable(code: types.CodeType, name: str) -> Uses | None:
+    """Return what is done with a number that a variable has at some time.
+
+    As `uses_of_result` does, for whatever the code stores in the variable.
+    """
+    if not may_be_taken_apart(code) or name in code.co_cellvars:
+        return None
+    instructions = cleaned_instructions(code)
+    return _uses(code, instructions, lambda value: value.of_stores(name))
+
+
+@functools.lru_cache(maxsize=1024)
+def followed_reads(code: types.CodeType, *, asked: bool = True) -> frozenset[int]:
+    """Return which instructions look up an `item` whose result nothing else is done with.
+
+    `asked`: also those by which the code decides.
+    """
     if not may_be_taken_apart(code):
         return frozenset()
     instructions = cleaned_instructions(code)
@@ -124,10 +149,12 @@ def followed_reads(code: types.CodeType) -> frozenset[int]:
         if each.opname in ("LOAD_METHOD", "LOAD_ATTR") and each.argval == "item":
             place = next(i for i in range(index, len(instructions)) if _calls(instructions[i]))
             found[index] = place
-    return frozenset(
-        index
+    uses = {
+        index: _uses(code, instructions, functools.partial(_behind, place))
         for index, place in found.items()
-        if _uses(code, instructions, functools.partial(_behind, place)) is not None
+    }
+    return frozenset(
+        index for index, each in uses.items() if each is not None and (asked or not each.is_asked)
     )
 
 
@@ -217,6 +244,7 @@ class _Value:
         self._appends = {append.takes: append.name for append in appends}
         self._builtins: set[str] = set()
         self._is_returned = False
+        self._is_asked = False
 
     def behind(self, place: int) -> Uses:
         """Follow what is on top of the stack behind an instruction.
@@ -233,8 +261,17 @@ class _Value:
         self._follow(0, ((), frozenset({(name, _VALUE)})))
         return self._found()
 
+    def of_stores(self, name: str) -> Uses:
+        """Follow what a variable is given, wherever it is. Raises _SeenElsewhereError."""
+        ahead = self._follow(0, ((), frozenset()))
+        for index, each in enumerate(self._instructions):
+            if each.opname == "STORE_FAST" and each.argval == name and index in ahead:
+                stack, _ = ahead[index]
+                self._follow(index + 1, (stack[:-1], frozenset({(name, _VALUE)})))
+        return self._found()
+
     def _found(self) -> Uses:
-        return Uses(frozenset(self._builtins), self._is_returned)
+        return Uses(frozenset(self._builtins), self._is_returned, self._is_asked)
 
     def _follow(self, index: int, state: _State) -> dict[int, _State]:
         """What is where ahead of each instruction that may run from one on."""
@@ -348,6 +385,7 @@ class _Value:
         if name == "BINARY_OP" and (found.arg or 0) > _LAST_OF_NUMBERS:
             raise _SeenElsewhereError
         if name in _ASKS or name.startswith("POP_JUMP"):
+            self._is_asked = self._is_asked or name in _DECIDES or name.startswith("POP_JUMP")
             return ()
         if name == "CALL" != _CALL:
             return (_VALUE,)
@@ -360,6 +398,7 @@ class _Value:
             called = [each for each in taken[:2] if isinstance(each, str)]
             if len(called) == 1 and called[0] in _OF_NUMBERS | _ASKING:
                 self._builtins.add(called[0])
+                self._is_asked = self._is_asked or called[0] in _DECIDING
                 return (_VALUE,) if called[0] in _OF_NUMBERS else ()
         raise _SeenElsewhereError
 

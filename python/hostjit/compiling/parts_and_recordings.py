@@ -70,7 +70,7 @@ class PartsAndRecordings(Specializer):
         self._may_record = True
         self._records_all = False
         self._tries_passes = False
-        self._passes_gave_up = False
+        self._passes_gave_up = self._are_too_long = False
         self._calls_differ = False
         self._reason_for_parts = ""
         self._compiling = 0
@@ -223,11 +223,19 @@ class PartsAndRecordings(Specializer):
         self.answers_anew()
         return True
 
-    def try_passes(self) -> None:
+    def may_try_passes(self) -> bool:
+        """Tell whether passes of a loop may be compiled, where calls take too long to record."""
+        if self._tries_passes or self._passes_gave_up or self.passes_were_tried:
+            return False
+        return self._parts is not None and self._parts.has_passes
+
+    def try_passes(self, *, are_too_long: bool = False) -> None:
         """Answer calls as before there were recordings, until a pass of a loop says what it is.
 
-        If one program runs passes, they do as well.
+        If one program runs passes, they do as well. `are_too_long`: so they do unless passes are in
+        vain.
         """
+        self._are_too_long = are_too_long
         self._tries_passes, self._records_all = True, False
         self._answer_as_before()
 
@@ -244,6 +252,8 @@ class PartsAndRecordings(Specializer):
         if not (self._may_record and self._may_fall_back() and self._has_parts) or function is None:
             return None
         parts = self._make_parts()
+        if self._are_too_long and not self._passes_gave_up:
+            return None
         if self._tries_passes or (
             parts is not None and parts.reads_in_passes(are_followed=self._passes_gave_up)
         ):

@@ -12,6 +12,7 @@ import torch
 from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
+from hostjit.bytecode.choices import with_choices
 from hostjit.bytecode.loops import (
     Outlined,
     PassVariables,
@@ -136,13 +137,23 @@ class Parts:
     def reads_in_passes(self, *, are_followed: bool = False) -> bool:
         """Tell whether each pass of a loop with gradients reads values, or changes what stays.
 
-        `are_followed`: reading a value is no matter where recordings can follow it.
+        `are_followed`: reading a value is no matter where recordings can follow it. Nor is it in a
+        loop that counts, where a pass does not decide by it, or chooses: a recording takes both
+        ways.
         """
         if self._outlined is None:
             return False
         body = self._outlined.body
-        followed = followed_reads(body.__code__) if are_followed else frozenset[int]()
+        followed = frozenset[int]()
+        if are_followed or self._outlined.is_of_range:
+            asked = are_followed or with_choices(body) is not body
+            followed = followed_reads(body.__code__, asked=asked)
         return split_behind_gradients(body, followed) is not None
+
+    @property
+    def has_passes(self) -> bool:
+        """Whether there is a loop in which gradients are computed, pass by pass."""
+        return self._outlined is not None
 
     def by_passes(self, error: CaptureError) -> Callable[..., Any] | None:
         """Return what has a compiled function do each pass of a loop; None without such a loop.

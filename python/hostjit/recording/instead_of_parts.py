@@ -90,9 +90,10 @@ class RecordingsInsteadOfParts(Recordings):
     """
 
     # Calls in parts have programs for any numbers and sizes, and do not depend on what is read.
-    _limits = Limits(
-        floats_only=False, floats=1, in_vain=3, operators=4000, operators_with_floats=200
+    _limits_of_calls = Limits(
+        floats_only=False, floats=1, in_vain=3, operators=8000, operators_with_floats=200
     )
+    _limits = _limits_of_calls
     # Where values decide on loops, before it is known whether one program runs their passes.
     _limits_of_loops = dataclasses.replace(_limits, operators=500)
     # Of passes, of which parts with programs for any sizes are many times as slow.
@@ -100,7 +101,7 @@ class RecordingsInsteadOfParts(Recordings):
     _num_gone = 0
     _num_others = 0
     _met_own_steps = False
-    _is_settled = False
+    _is_settled = _is_too_long = False
     _num_unlike = 0
 
     def __init__(
@@ -173,11 +174,18 @@ class RecordingsInsteadOfParts(Recordings):
         replays = (replay for calls in self._calls for replay in calls.replays)
         return not any(replay.differs_by_values(arguments, args, kwargs) for replay in replays)
 
+    def most_operators(self) -> float:
+        """Return how many operators are recorded of a call, where its passes may be instead."""
+        may_be_passes = self._compilation.may_try_passes() and not self._is_part
+        return self._limits_of_calls.operators if may_be_passes else super().most_operators()
+
     def _note_run(self, run: RecordedRun) -> None:
+        self._is_too_long = run.recorder.is_over
         self._met_own_steps = self._met_own_steps or run.may_make_own_steps()
 
     def _note_reads(self, reads: Sequence[Read]) -> None:
-        decisions = {read.where for read in reads if read.expected.dtype is torch.bool}
+        left = (read for read in reads if not read.is_of_choice)
+        decisions = {read.where for read in left if read.expected.dtype is torch.bool}
         if self._limits is self._limits_of_loops:
             if decisions.isdisjoint(_places_in_loops(self._compilation.target)):
                 self._limits = type(self)._limits
@@ -238,7 +246,9 @@ class RecordingsInsteadOfParts(Recordings):
     def _refuse(
         self, error: CaptureError, args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> _C.Specialization | None:
-        if not self._leaves_some(args):
+        if self._is_too_long:
+            self._compilation.try_passes(are_too_long=True)
+        elif not self._leaves_some(args):
             self._give_up(error.what)
         return None
 
@@ -251,12 +261,14 @@ class RecordingsInsteadOfParts(Recordings):
         return any(replay.is_repeated for calls in self._calls for replay in calls.replays)
 
     def _refuse_changes(
-        self, changes: Sequence[str], are_followed: bool
+        self, changes: Sequence[str], are_followed: bool, varies: str
     ) -> _C.Specialization | None:
         reason = f"it changes {changes[0]}, which a replay would not"
         called = [code for code in self._codes if not is_library(code.co_filename)]
         if self._compilation.record_around(changes, called, reason):
             self._record_no_more()
+        elif varies:
+            return super()._refuse_changes(changes, are_followed, varies)
         else:
             self._give_up(reason)
         return None

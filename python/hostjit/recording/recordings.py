@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
+import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -14,6 +16,7 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
+from hostjit.bytecode.choices import with_choices
 from hostjit.bytecode.loops import PassVariables
 from hostjit.capturing.arguments import (
     describe_arguments,
@@ -47,11 +50,16 @@ from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.graph.recorder import Read
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
-from hostjit.recording.reach.attributes import Attributes
+from hostjit.recording.reach.attributes import Attribute, Attributes
 from hostjit.recording.replays.replay import Recording, Replay
 from hostjit.recording.running.gradient_hooks import backward_is_plain
 from hostjit.recording.running.profilers import active_profiler, is_resumable
-from hostjit.recording.running.run import Codes, RecordedRun
+from hostjit.recording.running.run import (
+    Codes,
+    RecordedRun,
+    SelectedCopyError,
+    UntakenAttributesError,
+)
 
 __all__ = ["Recordings"]
 
@@ -101,6 +109,9 @@ class Recordings(Specializer):
         self._varying = self._new_varying()
         self._outside = self._new_outside()
         self._ran_backward = False
+        self._chooses = True
+        self._tensors_met: dict[tuple[int, str], tuple[Attribute, int]] = {}
+        self._with_choices: Callable[..., Any] | None = None
         self.attributes = Attributes(MOST_NUMBERS)
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
@@ -329,11 +340,30 @@ class Recordings(Specializer):
             return self._refuse(error, args, kwargs), self.target(*args, **kwargs)
         run = RecordedRun(self, args, kwargs, leaves, self._opened.classes)
         result = run.run(self._codes)
+        try:
+            return self._recorded(run, result, signature, calls, (args, kwargs), begin)
+        finally:
+            run.put_back()
+
+    def _recorded(
+        self,
+        run: RecordedRun,
+        result: Any,
+        signature: Signature,
+        calls: CallsOfObjects,
+        arguments: tuple[tuple[Any, ...], dict[str, Any]],
+        begin: float,
+    ) -> Any:
+        """Return what answers calls like one that was recorded, and its result."""
+        args, kwargs = arguments
         recorder = run.recorder
         self._codes = run.codes()
         self._note_run(run)
         if run.tuned:
             return None, result  # the next call finds what was chosen
+        if recorder.choosing.is_refused or recorder.is_ambiguous:
+            self._chooses = False
+            return None, result  # the next call is recorded for what it decides
         self._ran_backward = self._ran_backward or recorder.ran_backward
         if recorder.ran_backward and not backward_is_plain():
             return None, result
@@ -345,19 +375,28 @@ class Recordings(Specializer):
         varies = self._outside.note(run.numbers(), floats_only=self._limits.floats_only)
         if varies and self._opens(run):
             return None, result  # the next call is recorded for any of them
-        if varies and _C.recompile_limit() is not None:
-            return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result
-        if used := run.used_otherwise():
-            self.attributes.refuse(used)
-            return None, result
         changes = run.changes()
+        if varies and not changes and _C.recompile_limit() is not None:
+            return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result
+        if left := run.left():
+            self.attributes.leave(left)
+            return None, result
+        if used := run.used_otherwise():
+            replaced = run.replaced(used)
+            self.attributes.refuse(used - {each.key for each in replaced})
+            self.attributes.keep(replaced)
+            return None, result
         if changes and self.attributes.add(run.assigned()):
             return None, result  # the next call is recorded without them
+        if changes and self.attributes.keep(run.changed_tensors()):
+            return None, result
         if changes:
             calls.changes += 1
             if calls.changes < _MOST_CHANGES:
                 return None, result  # it may have set something up
-            return self._refuse_changes(changes, run.changes_are_followed()), result
+            return self._refuse_changes(changes, run.changes_are_followed(), varies), result
+        if self.pass_variables is None and self.attributes.keep(self._others_than_before(run)):
+            return None, result  # the next call is recorded for any of them
         if run.changes_settings:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
             return self._refuse(refusal, args, kwargs), result
@@ -365,8 +404,10 @@ class Recordings(Specializer):
             return self._compile_from_now_on(recorder.problem), result
         if recorder.reads_tensors():
             self._note_reads(recorder.reads)
+            # Of statements that choose, both ways are known but for those that lead elsewhere.
+            is_known = all(read.is_of_choice for read in recorder.reads)
             reason = self._limits.reason_against(
-                len(recorder.graph.nodes),
+                len(recorder.graph.nodes) // (1 + is_known),
                 calls.replays,
                 self._met_again,
                 reads_floats=recorder.reads_floats_of_arguments(),
@@ -379,6 +420,12 @@ class Recordings(Specializer):
             return self._refuse(refusal, args, kwargs), result
         try:
             replay, specialization = run.make(signature)
+        except SelectedCopyError:
+            self._chooses = False
+            return None, result  # the next call is recorded for what it decides
+        except UntakenAttributesError as error:
+            self.attributes.refuse(error.keys)
+            return None, result
         except CaptureError as error:
             return self._refuse(error, args, kwargs), result
         except Exception as error:
@@ -391,6 +438,27 @@ class Recordings(Specializer):
         replay.note_cost(begin)
         self._calls.add(replay, calls)
         return specialization, result
+
+    def most_operators(self) -> float:
+        """Return how many operators are recorded of a call."""
+        return math.inf
+
+    def _others_than_before(self, run: RecordedRun) -> list[Attribute]:
+        """Return the attributes that were other tensors at the last call that was recorded."""
+        before, self._tensors_met = self._tensors_met, run.tensors_met()
+        return [
+            attribute
+            for key, (attribute, tensor) in self._tensors_met.items()
+            if key in before and before[key][1] != tensor
+        ]
+
+    def target_with_choices(self) -> Callable[..., Any]:
+        """Return what does the same as the target, and lets a recording follow what it chooses."""
+        if not self._chooses or self.pass_variables is not None:
+            return self.target
+        if self._with_choices is None:
+            self._with_choices = _with_choices(self.target)
+        return self._with_choices
 
     def _opens(self, run: RecordedRun) -> bool:
         """Have programs take numbers that vary; tells whether that may be, and was not so before.
@@ -446,9 +514,14 @@ class Recordings(Specializer):
         return self._run_eagerly(args, kwargs, what, f"runs eagerly: {what}")
 
     def _refuse_changes(
-        self, changes: Sequence[str], are_followed: bool
+        self, changes: Sequence[str], are_followed: bool, varies: str
     ) -> _C.Specialization | None:
-        """Record no calls from now on, which change Python state each time."""
+        """Record no calls from now on, which change Python state each time.
+
+        `varies`: a number that is another each time, in words; "" if none is.
+        """
+        if varies and _C.recompile_limit() is not None:
+            return self._compile_from_now_on(f"keeps meeting new values of {varies}")
         what = f"it changes {changes[0]}, which a replay would not"
         if not self.fallback:
             raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
@@ -457,3 +530,9 @@ class Recordings(Specializer):
         self._answers_instead = self.target
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
+
+
+def _with_choices(target: Callable[..., Any]) -> Callable[..., Any]:
+    if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
+        return types.MethodType(with_choices(target.__func__), target.__self__)
+    return with_choices(target) if isinstance(target, types.FunctionType) else target

@@ -58,8 +58,8 @@ def an_argument_that_is_written(x: Tensor) -> Any:
 def several_decisions(x: Tensor) -> Any:
     for step in range(5):
         moved = torch.tanh(x @ WEIGHT)
-        rate = 0.5 if (moved - x).abs().mean() < 1e9 else 0.25 / step
-        x = x + rate * moved
+        rates = (0.5,) if (moved - x).abs().mean() < 1e9 else (0.25, step)
+        x = x + rates[0] * moved
     return x, moved
 
 

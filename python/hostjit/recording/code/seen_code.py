@@ -49,6 +49,7 @@ class SeenCode:
         asked: Callable[[types.FrameType], str] = lambda frame: "",
         called: Callable[[types.FrameType, Any], object] = lambda frame, function: None,
         passed: Callable[[types.FrameType, Any], object] = lambda frame, returned: None,
+        is_over: Callable[[], bool] = lambda: False,
     ) -> None:
         """`visit` is called before code runs for the first time, with its globals.
 
@@ -56,6 +57,7 @@ class SeenCode:
         `asked` is called before each run of code of the standard library, with its frame; what it
         returns is a problem. `called` is called before Python code calls a function of C code.
         `passed` is called where code has read, set or seeded the state of random numbers.
+        `is_over` tells whether what is still to run is not looked at.
         """
         self.problem = ""
         self.gave_up = False
@@ -64,6 +66,7 @@ class SeenCode:
         self._asked = asked
         self._called = called
         self._passed = passed
+        self._is_over = is_over
         self.codes: set[types.CodeType] = set()
         self._before: Any = None
 
@@ -76,7 +79,10 @@ class SeenCode:
         sys.setprofile(self._before if callable(self._before) else None)
 
     def _event(self, frame: types.FrameType, event: str, argument: Any) -> None:
-        if event == "call":
+        if self._is_over():
+            self.gave_up = True
+            sys.setprofile(None)
+        elif event == "call":
             code = frame.f_code
             if code not in self.codes and not is_imported(frame):
                 self.codes.add(code)

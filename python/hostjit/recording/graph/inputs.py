@@ -12,8 +12,8 @@ from hostjit.capturing.program import ArgumentLeaf, BoundTensor, InputBinding
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 
 __all__ = [
-    *("Bound", "Constant", "Gradient", "Leaf", "LiveInput", "Number", "OpenArgument", "Source"),
-    *("bind", "describe"),
+    *("Bound", "Constant", "Gradient", "Kept", "Leaf", "LiveInput", "Number", "OpenArgument"),
+    *("Source", "bind", "describe"),
 ]
 
 
@@ -49,6 +49,21 @@ class Gradient:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class Kept:
+    """What is in an attribute of an object when a call begins, which replaces it.
+
+    Attributes:
+        tensor: what it is, without a gradient.
+        attributes: the dict of the object.
+        name: of the attribute.
+    """
+
+    tensor: torch.Tensor
+    attributes: dict[str, Any]
+    name: str
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Number:
     """A float of a dict, read at the call; `description` as `_C.Specialization` takes it."""
 
@@ -77,7 +92,7 @@ class OpenArgument:
     place: tuple[Any, ...] = ()
 
 
-Source = Leaf | Bound | Constant | Gradient | Number | OpenArgument
+Source = Leaf | Bound | Constant | Gradient | Kept | Number | OpenArgument
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -104,6 +119,13 @@ def bind(source: Source) -> InputBinding:
             check_tensor(tensor, "a gradient")
             facts = TensorFacts.of(tensor)
             return LiveInput(tensor, facts, "", description=("gradient", owner))
+        case Kept(tensor, attributes, name):
+            # Not the tensor itself, which the recording would keep alive.
+            like = torch.empty_strided(
+                tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+            )
+            description = ("attribute", attributes, name, like)
+            return LiveInput(like, TensorFacts.of(like), "", description=description)
         case OpenArgument(tensor, slot, kind):
             facts = TensorFacts.of(tensor)
             return LiveInput(tensor, facts, "", description=("open", slot, kind))

@@ -12,15 +12,17 @@ import dis
 import operator
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
+from hostjit.bytecode.choices import is_of_choice, written_as
 from hostjit.bytecode.places import NOTHING_LEFT
-from hostjit.bytecode.uses import uses_of_result
+from hostjit.bytecode.uses import Uses, uses_of_result
 from hostjit.capturing.instances import is_one_of
-from hostjit.recording.code.libraries import is_library
+from hostjit.recording.code.libraries import is_library, is_own
+from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.places import selected
 
 if TYPE_CHECKING:
@@ -31,6 +33,7 @@ __all__ = [
     "TENSORS",
     "ReadNumber",
     "StandIn",
+    "are_kept",
     "hand_over_numbers",
     "is_kept",
     "number_of",
@@ -92,9 +95,12 @@ def number_of(
     return ReadNumber(plain, recorder)
 
 
-def plain_result(result: Any) -> Any:
-    """Return the result of a recorded call with numbers in place of what stands for them."""
-    return _plain(result, {})
+def plain_result(result: Any, originals: Mapping[int, torch.Tensor]) -> Any:
+    """Return the result of a recorded call with numbers in place of what stands for them.
+
+    And with tensors in place of others of the same memory. `originals`: those, by ids of others.
+    """
+    return _plain(result, dict(originals))
 
 
 def hand_over_numbers(frame: types.FrameType) -> None:
@@ -108,10 +114,12 @@ def hand_over_numbers(frame: types.FrameType) -> None:
 
 
 def _plain(value: Any, made: dict[int, Any]) -> Any:
-    """A value with plain numbers; `made`: what containers have become, which stay one object."""
+    """A value with plain numbers; `made`: what others have become, containers stay one object."""
     kind = type(value)
     if issubclass(kind, StandIn):
         return value.plain()
+    if kind is torch.Tensor:
+        return made.get(id(value), value)
     if not is_one_of(kind, (tuple, list, dict)):
         return value
     if id(value) not in made:
@@ -143,10 +151,36 @@ def is_kept(
 
     The caller of the recorded call may.
     """
-    uses = uses_of_result(frame.f_code, frame.f_lasti, is_float=is_float, is_attribute=is_attribute)
-    if uses is None or not all(_is_pythons(name, frame) for name in uses.builtins):
+    with Unseen():
+        code, places = written_as(frame.f_code, frame.f_lasti)
+        found = [
+            uses_of_result(code, place, is_float=is_float, is_attribute=is_attribute)
+            for place in places
+        ]
+    return bool(found) and all(
+        uses is not None and are_kept(uses, frame, recorder) for uses in found
+    )
+
+
+def are_kept(uses: Uses, frame: types.FrameType, recorder: Recorder) -> bool:
+    """Tell whether what the code of a frame does with a number shows it to nobody.
+
+    `frame`: of a statement that chooses, too, which is part of such code.
+    """
+    if not all(_is_pythons(name, frame) for name in uses.builtins):
         return False
+    while is_of_choice(frame.f_code):
+        frame = _asking(frame)
     return not uses.is_returned or _returns_to(recorder.caller, frame)
+
+
+def _asking(frame: types.FrameType) -> types.FrameType:
+    """The frame of the code that has a statement."""
+    behind = frame.f_back
+    while behind is not None and is_own(behind.f_code.co_filename):
+        behind = behind.f_back
+    assert behind is not None
+    return behind
 
 
 def _returns_to(caller: types.FrameType | None, frame: types.FrameType) -> bool:
@@ -253,15 +287,18 @@ class ReadNumber(StandIn):
             return float(other) if abs(other) <= _LARGEST_INT else None
         return other if -(2**63) <= other < 2**63 else None
 
-    def _compare(self, other: object, compare: Callable[[Any, Any], Any]) -> Any:
+    def followed_comparison(self, other: object, compare: Callable[[Any, Any], Any]) -> Any:
+        """Return what comparing finds, in a tensor where no value need be read for that."""
         if _is_real(other) and self.tensor.is_cpu and (self._is_float or self.is_small):
             return compare(self.tensor.to(other.dtype), other)
         if self.is_small and _is_float(other):
-            return self._as_float()._compare(other, compare)
+            return self._as_float().followed_comparison(other, compare)
         operand = self._operand(other)
-        if operand is None:
-            return compare(self.read(), other)
-        return bool(compare(self.tensor, operand))
+        return compare(self.read(), other) if operand is None else compare(self.tensor, operand)
+
+    def _compare(self, other: object, compare: Callable[[Any, Any], Any]) -> Any:
+        found = self.followed_comparison(other, compare)
+        return found if _is_real(other) or type(found) is not torch.Tensor else bool(found)
 
     def __lt__(self, other: object) -> Any:
         return self._compare(other, operator.lt)

@@ -12,10 +12,10 @@ import torch
 from hostjit.capturing.errors import CaptureFailure
 from hostjit.capturing.functional.recorded_nodes import Made
 from hostjit.recording.code.libraries import user_line
-from hostjit.recording.graph.inputs import Bound, Gradient, Leaf, Number, OpenArgument, Source
+from hostjit.recording.graph.inputs import Bound, Gradient, Kept, Leaf, Number, OpenArgument, Source
 from hostjit.recording.reach.state import State
 
-__all__ = ["RecordedGraph"]
+__all__ = ["RecordedGraph", "memory_of"]
 
 aten = torch.ops.aten
 
@@ -28,9 +28,11 @@ class RecordedGraph:
         sources: what the placeholders stand for.
         problem: why a replay would not do the same, in words; "" while it would.
         failure: the kind of the problem.
+        kept: tensors that attributes have when the call begins, by their ids.
         opened: the numbers among the arguments that calls may bring any of.
         storages: the memory of what operators have returned, by their nodes.
         made: what that is, but for its elements.
+        is_ambiguous: the code has a tensor that may be either of two nodes.
     """
 
     def __init__(self, leaves: Sequence[torch.Tensor], state: State) -> None:
@@ -41,11 +43,14 @@ class RecordedGraph:
         self._state = state
         self._leaves = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
         self.opened: list[OpenArgument] = []
+        self.kept: dict[int, Kept] = {}
         self.storages: dict[torch.fx.Node, int] = {}
         self.made: dict[torch.fx.Node, Made] = {}
         self._nodes: dict[int, torch.fx.Node] = {}
         self._alive: list[torch.Tensor] = []
         self._of_storage: dict[int, list[torch.Tensor]] = {}
+        self._of_several: set[int] = set()
+        self.is_ambiguous = False
         self._with_gradients = torch.is_grad_enabled()
         self._last_placeholder: torch.fx.Node | None = None
 
@@ -66,7 +71,10 @@ class RecordedGraph:
         source = self._source_of(tensor)
         if source is not None:
             return self.add_input(tensor, source)
-        for other in self._of_storage.get(_storage(tensor), ()):
+        if memory_of(tensor) in self._of_several:
+            self.is_ambiguous = True
+            return None
+        for other in self._of_storage.get(memory_of(tensor), ()):
             if _geometry(other) == _geometry(tensor):
                 node = self.graph.call_function(aten.detach.default, (self._nodes[id(other)],))
                 self.note(tensor, node)
@@ -93,8 +101,17 @@ class RecordedGraph:
         self._alive.append(tensor)
         if (made := Made.of(tensor)) is not None:
             self.made[node] = made
-        self.storages[node] = _storage(tensor)
+        self.storages[node] = memory_of(tensor)
         self._of_storage.setdefault(self.storages[node], []).append(tensor)
+
+    def note_as(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
+        """Remember that a tensor is what a node is that another tensor was noted for.
+
+        Their memory is not the same: the tensor has that of something else in the graph, too.
+        """
+        self._nodes[id(tensor)] = node
+        self._alive.append(tensor)
+        self._of_several.add(memory_of(tensor))
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is in the graph."""
@@ -110,7 +127,8 @@ class RecordedGraph:
 
     def is_outside(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor existed before the call."""
-        return id(tensor) in self._leaves or id(tensor) in self._state.tensors
+        known = (self._leaves, self.kept, self._state.tensors)
+        return any(id(tensor) in each for each in known)
 
     def call(self, target: Callable[..., Any], args: Any, kwargs: Any) -> torch.fx.Node:
         """Add a call of an operator to the graph."""
@@ -126,6 +144,8 @@ class RecordedGraph:
     def _source_of(self, tensor: torch.Tensor) -> Source | None:
         if id(tensor) in self._leaves:
             return Leaf(self._leaves[id(tensor)], tensor)
+        if id(tensor) in self.kept:
+            return self.kept[id(tensor)]
         owner = self._gradient_owner(tensor)
         if owner is not None:
             return Gradient(owner, tensor)
@@ -148,7 +168,8 @@ class RecordedGraph:
         self.add_input(tensor, Number(tensor, description))
 
 
-def _storage(tensor: torch.Tensor) -> int:
+def memory_of(tensor: torch.Tensor) -> int:
+    """Return what tells the memory of a tensor from that of others, while both live."""
     if tensor.layout is not torch.strided:
         return id(tensor)
     return int(tensor.untyped_storage()._cdata)

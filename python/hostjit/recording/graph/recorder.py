@@ -8,6 +8,7 @@ function mode sees what reads data of tensors past the dispatcher.
 from __future__ import annotations
 
 import contextlib
+import math
 import operator
 import sys
 import types
@@ -26,6 +27,8 @@ from hostjit.capturing.overlap import refuse_overlapping_operands
 from hostjit.recording.code.handlers import handler_around, may_raise
 from hostjit.recording.code.libraries import user_line
 from hostjit.recording.code.seen_code import Unseen
+from hostjit.recording.graph.choosing import Choosing
+from hostjit.recording.graph.constant_reads import varying_nodes
 from hostjit.recording.graph.inputs import Constant, Leaf, OpenArgument, Source
 from hostjit.recording.graph.places import Place
 from hostjit.recording.graph.recorded_graph import RecordedGraph
@@ -56,6 +59,8 @@ _PASSED = (
     torch.memory_format,
 )
 _MOST_VALUES = 4096
+# Where passes of a loop may be compiled instead.
+_MOST_BACKWARD = 32
 
 
 class Read:
@@ -66,15 +71,24 @@ class Read:
         expected: the values.
         where: the line that reads them.
         is_size: they are the size of a result of an operator.
+        is_of_choice: a statement that chooses reads them, to lead elsewhere: both ways through it
+            are known otherwise.
     """
 
     def __init__(
-        self, node: torch.fx.Node, expected: torch.Tensor, where: str, *, is_size: bool
+        self,
+        node: torch.fx.Node,
+        expected: torch.Tensor,
+        where: str,
+        *,
+        is_size: bool,
+        is_of_choice: bool,
     ) -> None:
         self.node = node
         self.expected = expected
         self.where = where
         self.is_size = is_size
+        self.is_of_choice = is_of_choice
 
 
 class Recorder(RecordedGraph, TorchDispatchMode):
@@ -93,6 +107,9 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         has_hooks: the code has added hooks to the graph of the call.
         has_numbers: the code has something that stands for a number.
         places: views that the code has selected by a number, by their nodes.
+        choosing: statements of the code that choose by values.
+        most: so many nodes are recorded, and few backward passes: more are not worth what it takes.
+        is_over: more ran.
     """
 
     supports_higher_order_operators = True
@@ -114,11 +131,19 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         self.has_hooks = False
         self.has_numbers = False
         self.places: list[Place] = []
+        self.choosing = Choosing(self)
+        self.most = math.inf
+        self.is_over = False
+        self._backward, self._num_backward = -1, 0
         self._added_hooks: list[AddedHook] = []
         self._first_of_graph = torch.autograd._get_sequence_nr()
 
     def read(self, tensor: torch.Tensor, what: str) -> None:
         """Note that Python code has seen the values of a tensor."""
+        self.choosing.note_more()
+        self._read(tensor, what)
+
+    def _read(self, tensor: torch.Tensor, what: str) -> None:
         self._raise_if_asked(what, "keep it in a tensor, or record with on_read='guard'")
         if tensor.numel() == 0:
             return  # its size says it
@@ -140,7 +165,21 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         if (made := Made.of(expected)) is not None:
             self.made[copy] = made
         where = user_line(sys._getframe(1))
-        self.reads.append(Read(copy, expected, where, is_size=is_size))
+        is_of_choice = bool(self.choosing.ways)
+        read = Read(copy, expected, where, is_size=is_size, is_of_choice=is_of_choice)
+        self.reads.append(read)
+
+    def _is_too_long(self) -> bool:
+        """Whether more ran than is worth recording."""
+        if self.most == math.inf:
+            return False
+        return len(self.graph.nodes) > self.most or self._num_backward > _MOST_BACKWARD
+
+    def drop_constant_reads(self) -> None:
+        """Forget the reads of what is the same at each call."""
+        if self.reads:
+            varying = varying_nodes(self.graph, self.sources, self.storages)
+            self.reads = [read for read in self.reads if read.node in varying]
 
     @property
     def reads_floats(self) -> bool:
@@ -243,14 +282,24 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         """Run an operator and record it."""
         if self.problem or func.namespace == "profiler" or _has_no_data(func, args, kwargs):
             return func(*args, **kwargs)
+        if self._is_too_long():
+            self.is_over = True
+            self.refuse("it runs too many operators, or backward passes")
+            return func(*args, **kwargs)
         if _settings_of_operators() != self._settings:
             self.refuse("it changes the default dtype or determinism for a part of it")
             return func(*args, **kwargs)
-        if torch._C._current_graph_task_id() != -1:
+        task = torch._C._current_graph_task_id()
+        if task != -1:
             self.ran_backward = True
+            self._num_backward += task != self._backward
+            self._backward = task
         if str(func) == _SCALAR_READ:
-            self.read(args[0], ".item()")
+            is_chosen = bool(self.choosing.ways)
+            self._read(self.choosing.as_answered(args[0]) if is_chosen else args[0], ".item()")
             return func(*args, **kwargs)
+        if self.choosing.ways:
+            self.choosing.note_operator(func, args)
         if func is aten.equal.default:
             return self._equal(*args)
         if func is aten.lift_fresh.default and not self.knows(args[0]):
@@ -279,6 +328,8 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         self, func: Any, args: Any, kwargs: Any, operands: tuple[Any, Any], result: Any
     ) -> None:
         """Record what an operator did."""
+        if func._schema.is_mutable:
+            self.choosing.note_writes(_written(func, args, kwargs))
         if func._schema.is_mutable and func.namespace == "aten":
             try:
                 refuse_overlapping_operands(func, args, kwargs)
@@ -460,6 +511,18 @@ def _has_no_data(func: Any, args: Any, kwargs: Any) -> bool:
     if func is aten.to.dtype_layout and device is not None and device.type == "meta":
         return True
     return any(isinstance(value, torch.Tensor) and value.is_meta for value in args)
+
+
+def _written(func: Any, args: Any, kwargs: Any) -> list[torch.Tensor]:
+    """The tensors that an operator writes to."""
+    schema = func._schema.arguments
+    given = {argument.name: value for argument, value in zip(schema, args, strict=False)} | kwargs
+    written = [
+        given.get(argument.name)
+        for argument in schema
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    return [each for each in pytree.tree_leaves(written) if isinstance(each, torch.Tensor)]
 
 
 def _fills_at_random(func: Any) -> bool:

@@ -5,12 +5,18 @@
     return self.head(self.features)
 
 What such an attribute was before is nothing to the call, and what it is afterwards a replay assigns
-as the call does. And attributes that are another number at each call, a weight of a loss say, which
-code only computes with: a program takes them as numbers.
+as the call does. Attributes that calls replace, of what they were: a program takes the tensor that
+one has when a call begins.
+
+    self.plan = self.plan - self.rate * gradient
+
+And attributes that are another number at each call, a weight of a loss say, which code only
+computes with: a program takes them as numbers.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import sys
 import threading
@@ -22,12 +28,14 @@ from typing import Any
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import instance_dict
 
-__all__ = ["Accesses", "Attribute", "Attributes", "as_defined"]
+__all__ = ["Accesses", "Attribute", "Attributes", "Owners", "as_defined"]
 
 # What is known of more is not worth what it costs.
 _MOST = 64
-# Objects by id, with names of attributes.
+# So many calls may find no tensor in an attribute that others replace.
+_MOST_LEFT = 4
 Owners = Mapping[int, tuple[Any, frozenset[str]]]
+"""Objects by id, with names of attributes."""
 # What stands for a number in the code of a frame, if something may.
 _StandIn = Callable[[Any, str, Any, types.FrameType], Any]
 
@@ -58,7 +66,9 @@ class Attributes:
         self._most_numbers = most_numbers
         self._known: dict[tuple[int, str], Attribute] = {}
         self._numbers: dict[tuple[int, str], Attribute] = {}
+        self._kept: dict[tuple[int, str], Attribute] = {}
         self._refused: set[tuple[int, str]] = set()
+        self._left = collections.Counter[tuple[int, str]]()
 
     def add(self, found: Iterable[Attribute]) -> bool:
         """Leave attributes to the calls from now on; tells whether that is new, and may be."""
@@ -76,16 +86,44 @@ class Attributes:
         self._numbers = _alive(self._numbers) | fresh
         return len(self._numbers) <= self._most_numbers
 
+    def keep(self, found: Iterable[Attribute]) -> bool:
+        """Have programs take tensors from now on, which calls replace; tells whether that is new.
+
+        And whether it may be.
+        """
+        fresh = {each.key: each for each in found if self._left[each.key] < _MOST_LEFT}
+        if fresh.keys() <= self._kept.keys():
+            return False
+        for key in fresh:
+            self._known.pop(key, None)
+        self._kept = _alive(self._kept) | fresh
+        return len(self._kept) <= _MOST
+
+    def leave(self, keys: Iterable[tuple[int, str]]) -> None:
+        """Note that a call has found no tensor where others have, or one that it finds twice.
+
+        Where that goes on, attributes are compared.
+        """
+        for key in keys:
+            self._left[key] += 1
+            if self._left[key] >= _MOST_LEFT:
+                self._kept.pop(key, None)
+                self._refused.add(key)
+
     def refuse(self, keys: Iterable[tuple[int, str]]) -> None:
         """Compare attributes from now on, of which calls have made other use."""
         for key in keys:
-            self._known.pop(key, None)
-            self._numbers.pop(key, None)
+            for known in (self._known, self._kept, self._numbers):
+                known.pop(key, None)
             self._refused.add(key)
 
     def by_owner(self) -> Owners:
         """Return the objects whose attributes calls assign."""
         return _by_owner(self._known)
+
+    def kept_by_owner(self) -> Owners:
+        """Return the objects whose attributes are tensors that calls replace."""
+        return _by_owner(self._kept)
 
     def numbers_by_owner(self) -> Owners:
         """Return the objects whose attributes are such numbers."""
@@ -167,25 +205,28 @@ class Accesses:
     _lock = threading.Lock()
     _watched: dict[tuple[type, str], _Watched] = {}  # noqa: RUF012
 
-    def __init__(self, owners: Owners, numbers: Owners, stand_in: _StandIn) -> None:
+    def __init__(self, owners: Owners, kept: Owners, numbers: Owners, stand_in: _StandIn) -> None:
         """Enter nothing yet.
 
         Args:
             owners: objects, and which of their attributes are assigned.
+            kept: the same of those that are assigned of what they were.
             numbers: the same of those that are numbers which are read.
             stand_in: given an object, a name, the number and a frame that reads it, returns what
                 stands for it there; None where others may see it.
         """
-        self._owners, self._numbers = owners, numbers
+        self._owners, self._kept, self._numbers = owners, kept, numbers
         self._stand_in: _StandIn | None = stand_in
         self._first: dict[tuple[int, str], bool] = {}
         self._others: set[tuple[int, str]] = set()
+        self._assigned: set[tuple[int, str]] = set()
+        self._read: set[tuple[int, str]] = set()
         self._thread = threading.get_ident()
         self._entered: list[tuple[type, str]] = []
 
     def __enter__(self) -> Accesses:
-        both = (*self._owners.values(), *self._numbers.values())
-        pairs = {(type(owner), name) for owner, names in both for name in names}
+        known = (*self._owners.values(), *self._kept.values(), *self._numbers.values())
+        pairs = {(type(owner), name) for owner, names in known for name in names}
         with Accesses._lock:
             for kind, name in pairs:
                 watched = Accesses._watched.get((kind, name)) or _Watched(kind, name)
@@ -195,7 +236,8 @@ class Accesses:
                     except TypeError:  # of a class that nobody changes
                         keys = {(key, name) for key in (*self._owners, *self._numbers)}
                         self._first |= dict.fromkeys(keys, False)
-                        self._others |= {x for x in keys if x[0] in self._numbers}
+                        others = (*self._numbers, *self._kept)
+                        self._others |= {(key, name) for key in others}
                         continue
                     Accesses._watched[kind, name] = watched
                 watched.observers.append(self)
@@ -221,6 +263,7 @@ class Accesses:
         if threading.get_ident() != self._thread:
             return
         self._first.setdefault((id(owner), name), assigns)
+        (self._assigned if assigns else self._read).add((id(owner), name))
         if assigns and self._is_number(owner, name):
             self._others.add((id(owner), name))
 
@@ -248,9 +291,17 @@ class Accesses:
         known = {(key, name) for key, (_, names) in self._owners.items() for name in names}
         return {key for key in known if self._first.get(key) is False} | self._others
 
+    def has_read(self, key: tuple[int, str]) -> bool:
+        """Tell whether an attribute, by `Attribute.key`, was read."""
+        return key in self._read
+
     def assigned(self) -> Iterator[tuple[Any, str]]:
         """Yield the objects whose attributes were assigned, and the names of these."""
         for key, (owner, names) in self._owners.items():
             for name in sorted(names):
                 if self._first.get((key, name)):
+                    yield owner, name
+        for key, (owner, names) in self._kept.items():
+            for name in sorted(names):
+                if (key, name) in self._assigned:
                     yield owner, name

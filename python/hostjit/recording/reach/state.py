@@ -46,6 +46,7 @@ from hostjit.recording.code.names import (
     reads_groups,
     sets_by_variable,
 )
+from hostjit.recording.reach.attributes import Attribute
 from hostjit.recording.reach.classes import Class
 from hostjit.recording.reach.entries import (
     Entry,
@@ -235,6 +236,10 @@ class State(Walk):
         self._functions, self._attributes_of_arguments, self._without_attributes = [], [], []
         self._entries = {key: entry for key, entry in self._entries.items() if entry.watched}
 
+    def all_entries(self) -> list[Entry]:
+        """Return all entries, those of arguments too."""
+        return [*self._entries.values()]
+
     def entries(self) -> Iterator[Entry]:
         """The entries that are watched."""
         return (entry for entry in self._entries.values() if entry.watched)
@@ -306,6 +311,11 @@ class State(Walk):
     def numbers(self) -> list[NumberOutside]:
         """Return the numbers that are watched."""
         return [number for entry in self.entries() for number in entry.numbers()]
+
+    def tensors_of_objects(self) -> Iterator[tuple[Attribute, torch.Tensor, Any]]:
+        """Yield the attributes of objects that were tensors, what they were and are."""
+        for entry in self.entries():
+            yield from entry.tensor_attributes()
 
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what is watched, as `_C.Specialization` takes it."""

@@ -123,6 +123,9 @@ def _find(binding: Any, leaves: Sequence[torch.Tensor]) -> torch.Tensor:
     if kind == "gradient":
         found = owner.grad
         return found
+    if kind == "attribute":
+        found = owner[place[0]]
+        return found
     key, position = place
     value = owner[key] if position is None else owner[key][position]
     return torch.tensor(value, dtype=torch.float64, device="cpu")

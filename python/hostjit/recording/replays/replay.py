@@ -150,6 +150,12 @@ class Replay:
         self._ready = time.perf_counter()
         self._seconds = self._ready - begin
 
+    def live_inputs(self) -> list[tuple[Any, ...]]:
+        """Return the descriptions of inputs that are found anew at each call."""
+        reads = self.checks.reads
+        bindings = [*self._inputs, *([] if reads is None else reads.inputs)]
+        return [each for each in bindings if isinstance(each, tuple)]
+
     def was_in_vain(self) -> bool:
         """Tell whether it has not been ready for long, as measured by how long it took to make."""
         return time.perf_counter() - self._ready < _WORTH * self._seconds

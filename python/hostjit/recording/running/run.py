@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
 import types
 import weakref
@@ -14,8 +15,10 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit import _C
+from hostjit.bytecode.choices import chooses_by, is_of_choice
 from hostjit.capturing.arguments import walk_arguments
 from hostjit.capturing.compile_lock import compile_lock
+from hostjit.capturing.guards.structures import compares_identities
 from hostjit.capturing.instances import instance_dict, is_a, is_one_of
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
@@ -28,7 +31,8 @@ from hostjit.recording.code.libraries import is_library, is_own
 from hostjit.recording.code.library_calls import note_c_call, note_library_call
 from hostjit.recording.code.names import reads_groups
 from hostjit.recording.code.seen_code import SeenCode
-from hostjit.recording.graph.inputs import Gradient, OpenArgument
+from hostjit.recording.errors import refusal_of
+from hostjit.recording.graph.inputs import Gradient, Kept, OpenArgument
 from hostjit.recording.graph.open_arguments import may_be_any
 from hostjit.recording.graph.read_numbers import (
     ReadNumber,
@@ -39,7 +43,7 @@ from hostjit.recording.graph.read_numbers import (
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.needed_gradients import needs_gradients
 from hostjit.recording.programs.results import Results
-from hostjit.recording.reach.attributes import Accesses, Attribute
+from hostjit.recording.reach.attributes import Accesses, Attribute, Owners
 from hostjit.recording.reach.entries import attribute_at
 from hostjit.recording.reach.state import Counter, State
 from hostjit.recording.replays.replay import Replay
@@ -54,11 +58,27 @@ from hostjit.recording.triton.launches import RecordedLaunches
 if TYPE_CHECKING:
     from hostjit.recording.recordings import Recordings
 
-__all__ = ["Codes", "RecordedRun"]
+__all__ = ["Codes", "RecordedRun", "SelectedCopyError", "UntakenAttributesError"]
 
 _NONE: frozenset[str] = frozenset()
 # Code that was seen, with its globals.
 Codes = dict[types.CodeType, dict[str, Any]]
+
+
+class SelectedCopyError(Exception):
+    """Raised where others may tell what code has chosen from a copy: calls choose anew."""
+
+
+class UntakenAttributesError(Exception):
+    """Raised where code has asked what tensors of attributes are, which the program is not given.
+
+    Attributes:
+        keys: of the attributes.
+    """
+
+    def __init__(self, keys: set[tuple[int, str]]) -> None:
+        super().__init__(keys)
+        self.keys = keys
 
 
 class RecordedRun:
@@ -85,18 +105,40 @@ class RecordedRun:
         self._facts = list(map(_placed_facts, leaves))
         self._state = State()
         assigned, numbers = owner.attributes.by_owner(), owner.attributes.numbers_by_owner()
-        self._accesses = Accesses(assigned, numbers, self._number)
-        for found, names in (*assigned.values(), *numbers.values()):
+        kept = owner.attributes.kept_by_owner()
+        self._accesses = Accesses(assigned, kept, numbers, self._number)
+        for found, names in (*assigned.values(), *kept.values(), *numbers.values()):
             alone = self._state.left_alone
             alone[id(instance_dict(found))] = alone.get(id(instance_dict(found)), _NONE) | names
-        self._alone = [found for found, _ in (*assigned.values(), *numbers.values())]
+        self._alone = [x for x, _ in (*assigned.values(), *kept.values(), *numbers.values())]
         self._numbers: dict[tuple[int, str], tuple[int | float, torch.Tensor]] = {}
         self._state.add_arguments(args, kwargs, opened)
         self._state.add_target(owner.target)
         self.recorder = Recorder(leaves, self._state, owner.options.on_read)
+        self._kept: dict[int, tuple[int, str]] = {}
+        self._left = self._keep(kept)
+        self._before = {key: names & {*_plain_tensors(x)} for key, (x, names) in assigned.items()}
+        self.recorder.most = owner.most_operators()
         self._counters: list[Counter] = []
         self.tuned = False
         self.changes_settings = False
+
+    def _keep(self, owners: Owners) -> set[tuple[int, str]]:
+        """Give the program what attributes have; return those that are no tensors, or one tensor.
+
+        By `Attribute.key`.
+        """
+        left: set[tuple[int, str]] = set()
+        for owner, names in owners.values():
+            attributes, tensors = instance_dict(owner) or {}, _plain_tensors(owner)
+            for name in sorted(names):
+                tensor = tensors.get(name)
+                if tensor is None or id(tensor) in self.recorder.kept:
+                    left.add((id(owner), name))
+                else:
+                    self.recorder.kept[id(tensor)] = Kept(tensor, attributes, name)
+                    self._kept[id(tensor)] = id(owner), name
+        return left
 
     def run(self, codes: Codes) -> Any:
         """Run the target and return its result. `codes`: seen at earlier recordings."""
@@ -115,7 +157,9 @@ class RecordedRun:
             functools.partial(_begin, state, recorder),
             functools.partial(_note_c_call, state, recorder),
             functools.partial(note_state, recorder),
+            lambda: recorder.is_over,
         )
+        target = self._owner.target_with_choices()
         profiler = active_profiler()
         self._launches = RecordedLaunches(recorder, state)
         try:
@@ -129,19 +173,28 @@ class RecordedRun:
                 FunctionWatcher(recorder),
                 unseen_watcher(),
                 self._accesses,
+                chooses_by(recorder.choosing),
                 recorder,
                 self._seen,
             ):
-                result = self._owner.target(*args, **self._kwargs)
+                result = target(*args, **self._kwargs)
         finally:
             recorder.caller = None
             if profiler is not None:
                 profiler.enable()  # here, in a frame that it has seen begin
         recorder.leave_seeds()
+        recorder.drop_constant_reads()
         self.tuned = self._launches.tuned
         self.changes_settings = ThreadState.current() != before
         self._result = result
-        return plain_result(result)
+        self._found = self._state.all_entries()
+        return plain_result(result, recorder.choosing.originals)
+
+    def put_back(self) -> None:
+        """Give objects and lists that outlive the call the tensors that eager would give them."""
+        if originals := self.recorder.choosing.originals:
+            for entry in self._found:
+                entry.put_back(originals)
 
     def gave_up(self) -> bool:
         """Tell whether what the call can reach was not looked at to the end: nothing repeats it."""
@@ -183,7 +236,39 @@ class RecordedRun:
 
     def used_otherwise(self) -> set[tuple[int, str]]:
         """Return which attributes this call has used otherwise than others, or might have."""
-        return self._accesses.used_otherwise()
+        used = self._accesses.used_otherwise()
+        kept = [x for x in self.recorder.sources if isinstance(x, Kept)]
+        if kept and any(itertools.starmap(_tells_apart, self._state.codes.items())):
+            used |= {self._kept[id(source.tensor)] for source in kept}
+        return used
+
+    def left(self) -> set[tuple[int, str]]:
+        """Return attributes that calls replace, and that the program cannot be given.
+
+        Now they are no tensors, or they are what is elsewhere, too: a program has one input for it.
+        """
+        known = (self._state.tensors, self._state.leaves, self.recorder.asked)
+        found = (key for tensor, key in self._kept.items() if any(tensor in x for x in known))
+        return self._left.union(found)
+
+    def replaced(self, keys: Iterable[tuple[int, str]]) -> list[Attribute]:
+        """Return those attributes, of some, that were tensors when the call began."""
+        owners = {id(owner): owner for owner in self._alone}
+        return [
+            Attribute(weakref.ref(owners[owner]), name)
+            for owner, name in keys
+            if name in self._before.get(owner, ())
+        ]
+
+    def changed_tensors(self) -> list[Attribute]:
+        """Return the attributes that were tensors when the call began, and are others now."""
+        found = self._state.tensors_of_objects()
+        return [each for each, was, now in found if was is not now and _is_plain(was)]
+
+    def tensors_met(self) -> dict[tuple[int, str], tuple[Attribute, int]]:
+        """Return the attributes that are tensors, with the ids of these, by `Attribute.key`."""
+        found = self._state.tensors_of_objects()
+        return {each.key: (each, id(was)) for each, was, _ in found if _is_plain(was)}
 
     def attributes_of(self, numbers: Iterable[NumberOutside]) -> list[Attribute]:
         """Return where numbers are; [] if some are no plain attributes of objects."""
@@ -257,7 +342,12 @@ class RecordedRun:
             walk_arguments(value, note)
         assigned = [*self._accesses.assigned()]
         results = Results(self._result, recorder, self._state, containers, assigned)
+        recorder.choosing.note_results(results.nodes, results.tensors)
+        if recorder.choosing.is_refused or recorder.is_ambiguous:
+            raise SelectedCopyError
         wants_gradients = needs_gradients(results, recorder, self._seen.codes)
+        if wants_gradients and any(isinstance(source, Kept) for source in recorder.sources):
+            raise refusal_of("its results have gradients, and it replaces a tensor of an attribute")
         replay = Replay(
             self._owner,
             recorder,
@@ -271,7 +361,16 @@ class RecordedRun:
             self._counters,
         )
         with compile_lock:
-            return replay, replay.build(self._args, self._kwargs)
+            specialization = replay.build(self._args, self._kwargs)
+        taken = {(id(x[1]), x[2]) for x in replay.live_inputs() if x[0] == "attribute"}
+        unseen = {
+            self._kept[id(kept.tensor)]
+            for kept in recorder.kept.values()
+            if (id(kept.attributes), kept.name) not in taken
+        }
+        if unseen := {key for key in unseen if self._accesses.has_read(key)}:
+            raise UntakenAttributesError(unseen)
+        return replay, specialization
 
 
 def _begin(state: State, recorder: Recorder, frame: types.FrameType) -> str:
@@ -279,9 +378,37 @@ def _begin(state: State, recorder: Recorder, frame: types.FrameType) -> str:
     # What is still to run need not be recorded.
     recorder.problem = recorder.problem or state.hindrance
     is_first = frame.f_back is recorder.caller  # what it is given was opened for it
-    if recorder.has_numbers and not is_first and not is_own(frame.f_code.co_filename):
+    if recorder.has_numbers and not (is_first or _keeps_numbers(frame.f_code)):
         hand_over_numbers(frame)
     return note_library_call(state, frame)
+
+
+def _plain_tensors(owner: Any) -> dict[str, torch.Tensor]:
+    """The attributes of an object that are tensors, and no more than their elements."""
+    return {
+        name: value
+        for name, value in (instance_dict(owner) or {}).items()
+        if type(value) is torch.Tensor and _is_plain(value)
+    }
+
+
+def _is_plain(tensor: torch.Tensor) -> bool:
+    if tensor.layout is not torch.strided or tensor.requires_grad or tensor.is_inference():
+        return False
+    return not (tensor.is_conj() or tensor.is_neg() or tensor.__dict__) and tensor.grad is None
+
+
+def _tells_apart(code: types.CodeType, variables: dict[str, Any]) -> bool:
+    """Whether code of users may ask which tensor something is."""
+    file = code.co_filename
+    if is_library(str(variables.get("__file__", file)) if file.startswith("<") else file):
+        return False
+    return compares_identities(code) or "id" in code.co_names
+
+
+def _keeps_numbers(code: types.CodeType) -> bool:
+    """Whether code knows what stands for numbers, or is part of code that keeps them."""
+    return is_own(code.co_filename) or is_of_choice(code)
 
 
 def _note_c_call(state: State, recorder: Recorder, frame: types.FrameType, function: Any) -> None:
