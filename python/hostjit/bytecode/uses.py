@@ -83,11 +83,15 @@ class Uses:
         builtins: names of functions that it is given to, if these are Python's.
         is_returned: the function returns it, by itself or in new containers.
         is_asked: the function compares it, or decides by it.
+        passed: functions of users that it is given to, if these are such, and which of the
+            positional arguments it is: by the names of global variables, or of methods of the first
+            parameter behind a point. What they return is something else.
     """
 
     builtins: frozenset[str]
     is_returned: bool
     is_asked: bool
+    passed: frozenset[tuple[str, int]] = frozenset()
 
 
 @functools.lru_cache(maxsize=1024)
@@ -243,8 +247,17 @@ class _Value:
         self._loads_list = {append.begin for append in appends}
         self._appends = {append.takes: append.name for append in appends}
         self._builtins: set[str] = set()
+        self._passed: set[tuple[str, int]] = set()
         self._is_returned = False
         self._is_asked = False
+        stored = {each.argval for each in instructions if each.opname == "STORE_FAST"}
+        first = code.co_varnames[0] if code.co_argcount else ""
+        self._methods = {
+            i + 1
+            for i, each in enumerate(instructions[:-1])
+            if each.opname in LOADS and each.argval == first and first not in stored
+            if instructions[i + 1].opname in ("LOAD_METHOD", "LOAD_ATTR")
+        }
 
     def behind(self, place: int) -> Uses:
         """Follow what is on top of the stack behind an instruction.
@@ -271,7 +284,8 @@ class _Value:
         return self._found()
 
     def _found(self) -> Uses:
-        return Uses(frozenset(self._builtins), self._is_returned, self._is_asked)
+        passed = frozenset(self._passed)
+        return Uses(frozenset(self._builtins), self._is_returned, self._is_asked, passed)
 
     def _follow(self, index: int, state: _State) -> dict[int, _State]:
         """What is where ahead of each instruction that may run from one on."""
@@ -304,6 +318,8 @@ class _Value:
             if stack[-2] in (_VALUE, _NESTED):
                 raise _SeenElsewhereError
             now = (*stack[:-2], _ITEM if stack[-2] is _CONTAINER else _PLACE)
+        elif index in self._methods and not _has(stack[-1:]):
+            now = (*stack[:-1], f".{found.argval}")
         else:
             now, names = self._after(found, stack, names)
         for after, _ in self._flow.successors(index):
@@ -400,6 +416,11 @@ class _Value:
                 self._builtins.add(called[0])
                 self._is_asked = self._is_asked or called[0] in _DECIDING
                 return (_VALUE,) if called[0] in _OF_NUMBERS else ()
+            if len(called) == 1:
+                given = {i for i, each in enumerate(taken[2:]) if each is _VALUE}
+                self._passed |= {(called[0], i) for i in given}
+                self._is_asked = True
+                return ()
         raise _SeenElsewhereError
 
 

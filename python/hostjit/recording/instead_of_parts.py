@@ -20,6 +20,7 @@ from hostjit.capturing.errors import CaptureError
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
 from hostjit.parts.known_objects import is_made_by_callers
+from hostjit.recording.calls.by_object import CallsByObject
 from hostjit.recording.calls.mismatch import named_arguments
 from hostjit.recording.calls.opened_objects import expanded
 from hostjit.recording.code.libraries import is_library
@@ -136,10 +137,8 @@ class RecordingsInsteadOfParts(Recordings):
             self.pass_variables = found = compilation.pass_variables
             body: Any = compilation.recorded_target
             self.open_arguments = OpenArguments(body, found.taken, counts=found.counts)
-        elif isinstance(self.target, types.FunctionType) and compilation.opens_numbers:
-            code = self.target.__code__
-            taken = code.co_varnames[: code.co_argcount]
-            self.open_arguments = OpenArguments(self.target, taken, counts=False)
+        elif compilation.opens_numbers:
+            self.open_arguments = _open_arguments_of(self.target)
 
     def _new_outside(self) -> NumbersOutside:
         return self._compilation.numbers_outside  # what is a counter to the whole is to its parts
@@ -166,6 +165,20 @@ class RecordingsInsteadOfParts(Recordings):
         if self._refusals and self._refusals[_form(args)] >= _MOST_REFUSALS:
             return None
         return super()._answer(args, kwargs)
+
+    def _open_arguments(self, args: tuple[Any, ...]) -> bool:
+        """Have recordings take numbers that vary; tells whether that may be, and was not so."""
+        found = _open_arguments_of(self.target)
+        names = frozenset[str]() if found is None else found.names(args)
+        if self.open_arguments is not None or self._varying.last not in names:
+            return False
+        self.open_arguments = found
+        self._varying = self._new_varying()
+        function = self.function() if self.function is not None else None
+        if function is not None:
+            function.forget()
+        self._calls = CallsByObject(self._forget_recorded)
+        return True
 
     def _are_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Tell whether no recording is for calls like this one, whatever values they read."""
@@ -278,6 +291,18 @@ class RecordingsInsteadOfParts(Recordings):
             self._compilation.say(key, message)
         else:  # why calls run eagerly, or are recorded too often
             self._give_up()
+
+
+def _open_arguments_of(target: Any) -> OpenArguments | None:
+    """Which arguments of a function or a method may be any numbers; None for other callables."""
+    function, receiver = target, None
+    if isinstance(target, types.MethodType):
+        function, receiver = target.__func__, target.__self__
+    if not isinstance(function, types.FunctionType):
+        return None
+    code, skipped = function.__code__, int(function is not target)
+    taken = code.co_varnames[skipped : code.co_argcount]
+    return OpenArguments(function, taken, counts=False, receiver=receiver)
 
 
 def _form(args: tuple[Any, ...]) -> tuple[Any, ...]:

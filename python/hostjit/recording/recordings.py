@@ -282,8 +282,14 @@ class Recordings(Specializer):
         if reason:
             return self._leave_other_ways(reason)
         if varies and is_limited:
+            if self._open_arguments(args):
+                return None  # the next call is recorded for any of them
             return self._compile_from_now_on(f"keeps meeting new values of {varies}")
         return self._record(calls, args, kwargs)
+
+    def _open_arguments(self, args: tuple[Any, ...]) -> bool:
+        """Have recordings take numbers that vary; tells whether that may be, and was not so."""
+        return False
 
     def _note_others(self) -> None:
         """Note that a call brings objects that none, or too few, have brought before."""

@@ -26,6 +26,7 @@ class Varying:
     where that is asked for; without, they are taken for indices and modes, of which there are few.
 
     Attributes:
+        last: the name of the number that differed too often, as of `number_leaves`; "" for none.
         has_new_sizes: the last call had other sizes than all before it. Such a one is not to be
             recorded: a window that fills has each number of items once, but for the last.
     """
@@ -37,6 +38,7 @@ class Varying:
         self._values: dict[str, set[str]] = {}
         self._sizes: collections.Counter[tuple[torch.Size, ...]] = collections.Counter()
         self.has_new_sizes = False
+        self.last = ""
 
     def note(
         self, args: tuple[Any, ...], kwargs: Mapping[str, Any], opened: Set[str] = frozenset()
@@ -52,6 +54,7 @@ class Varying:
                 seen = self._values.setdefault(name, set())
                 seen.add(repr(value))
                 if len(seen) > self._most:
+                    self.last = name
                     return f"the {type(value).__name__} {_readable(name)}"
         if not self._floats_only:
             sizes = tuple(leaf.shape for leaf in tensor_leaves(args, kwargs))

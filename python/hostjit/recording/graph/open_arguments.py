@@ -7,33 +7,47 @@ code only computes with and compares are inputs of the program, as a `ReadNumber
 
 from __future__ import annotations
 
-import builtins
 import types
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from hostjit.bytecode.uses import uses_of_parameter
 from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS, number_leaves
 from hostjit.recording.graph.inputs import OpenArgument
-from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, ReadNumber
+from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, ReadNumber, keeps
 from hostjit.recording.graph.recorder import Recorder
 
 __all__ = ["OpenArguments", "may_be_any"]
 
 
 class OpenArguments:
-    """Which arguments of the function of a pass may be any numbers, and are.
+    """Which arguments of a function may be any numbers, and are.
 
     Attributes:
         indices: of the arguments that may.
     """
 
-    def __init__(self, body: types.FunctionType, taken: Sequence[str], *, counts: bool) -> None:
-        """`taken`: names of parameters; `counts`: two numbers follow, as of `PassVariables`."""
+    def __init__(
+        self,
+        body: types.FunctionType,
+        taken: Sequence[str],
+        *,
+        counts: bool,
+        receiver: Any = None,
+    ) -> None:
+        """Find them.
+
+        Args:
+            body: the function.
+            taken: names of its parameters, without that of the object of a method.
+            counts: two numbers follow, as of `PassVariables`.
+            receiver: that object.
+        """
         self._names = taken
-        self.indices = frozenset(index for index, name in enumerate(taken) if _is_kept(body, name))
+        self.indices = frozenset(
+            index for index, name in enumerate(taken) if _is_kept(body, name, receiver)
+        )
         if counts:
             self.indices |= {len(taken), len(taken) + 1}
 
@@ -75,10 +89,6 @@ def may_be_any(value: Any) -> bool:
     return type(value) is float and abs(value) < float("inf")
 
 
-def _is_kept(body: types.FunctionType, name: str) -> bool:
-    """Whether the code keeps a number that it is given to itself, and to Python's functions."""
-    uses = uses_of_parameter(body.__code__, name)
-    if uses is None:
-        return False
-    found = {each: body.__globals__.get(each, vars(builtins).get(each)) for each in uses.builtins}
-    return all(value is getattr(builtins, each) for each, value in found.items())
+def _is_kept(body: types.FunctionType, name: str, receiver: Any) -> bool:
+    """Whether the code keeps a number that it is given to itself, or returns it."""
+    return keeps(body.__code__, body.__globals__, receiver, name, may_return=True)

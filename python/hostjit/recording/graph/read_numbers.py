@@ -19,11 +19,12 @@ import torch
 
 from hostjit.bytecode.choices import is_of_choice, written_as
 from hostjit.bytecode.places import NOTHING_LEFT
-from hostjit.bytecode.uses import Uses, uses_of_result
-from hostjit.capturing.instances import is_one_of
+from hostjit.bytecode.uses import Uses, uses_of_parameter, uses_of_result
+from hostjit.capturing.instances import instance_dict, is_one_of
 from hostjit.recording.code.libraries import is_library, is_own
 from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.places import selected
+from hostjit.recording.reach.attributes import as_defined
 
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
@@ -36,6 +37,7 @@ __all__ = [
     "are_kept",
     "hand_over_numbers",
     "is_kept",
+    "keeps",
     "number_of",
     "plain_result",
     "with_values_read",
@@ -51,6 +53,8 @@ LARGEST_SMALL_INT = 2**52
 """Of an argument that may be any: such ints, and what is added to them, fit into a float."""
 # What may be added to one, in each of thousands of passes.
 _LARGEST_ADDED = 2**31
+# So many functions are looked at that call one another.
+_DEEPEST = 8
 # What computes with numbers, by the names of methods: as tensors do, and in ways of Python's own.
 _COMPUTED = ("add", "sub", "mul", "truediv")
 _READ = ("pow", "mod", "floordiv", "matmul", "and", "or", "xor", "lshift", "rshift")
@@ -106,11 +110,70 @@ def plain_result(result: Any, originals: Mapping[int, torch.Tensor]) -> Any:
 def hand_over_numbers(frame: types.FrameType) -> None:
     """Give the code of a frame, which begins, numbers in place of what stands for them.
 
-    Operators of Python call methods of what they are given besides such a number.
+    Operators of Python call methods of what they are given besides such a number. Code that keeps
+    a number to itself goes on with what stands for it.
     """
     given = frame.f_locals
     for name in [name for name, value in given.items() if isinstance(value, StandIn)]:
-        given[name] = given[name].read()
+        receiver = given.get(_first_parameter(frame.f_code))
+        is_number = isinstance(given[name], ReadNumber)
+        if not (is_number and keeps(frame.f_code, frame.f_globals, receiver, name)):
+            given[name] = given[name].read()
+
+
+def keeps(
+    code: types.CodeType,
+    variables: Mapping[str, Any],
+    receiver: Any,
+    name: str,
+    *,
+    may_return: bool = False,
+    depth: int = 0,
+) -> bool:
+    """Tell whether code keeps a number that it is given to itself.
+
+    Args:
+        code: of a function.
+        variables: the global ones.
+        receiver: what its first parameter is.
+        name: of the parameter.
+        may_return: it may return the number, too.
+        depth: how many functions call one another on the way to it.
+    """
+    if is_library(code.co_filename) or depth > _DEEPEST:
+        return False
+    uses = uses_of_parameter(code, name)
+    if uses is None or (uses.is_returned and not may_return):
+        return False
+    return all(_is_pythons(each, variables) for each in uses.builtins) and all(
+        _passes_on(*each, variables, receiver, depth) for each in uses.passed
+    )
+
+
+def _passes_on(
+    called: str, index: int, variables: Mapping[str, Any], receiver: Any, depth: int
+) -> bool:
+    """Whether a function of users, as `Uses.passed` has it, keeps what it is given."""
+    is_method = called.startswith(".")
+    if is_method:
+        name = called.removeprefix(".")
+        if name in (instance_dict(receiver) or {}):
+            return False
+        bases = (vars(base) for base in type(receiver).__mro__)
+        found = next((as_defined(base[name]) for base in bases if name in base), None)
+    else:
+        found = variables.get(called)
+    if type(found) is not types.FunctionType:
+        return False
+    code, index = found.__code__, index + is_method
+    if index >= code.co_argcount:
+        return False
+    owner = receiver if is_method else None
+    return keeps(code, found.__globals__, owner, code.co_varnames[index], depth=depth + 1)
+
+
+def _first_parameter(code: types.CodeType) -> str:
+    return code.co_varnames[0] if code.co_argcount else ""
 
 
 def _plain(value: Any, made: dict[int, Any]) -> Any:
@@ -167,10 +230,14 @@ def are_kept(uses: Uses, frame: types.FrameType, recorder: Recorder) -> bool:
 
     `frame`: of a statement that chooses, too, which is part of such code.
     """
-    if not all(_is_pythons(name, frame) for name in uses.builtins):
+    if not all(_is_pythons(name, frame.f_globals) for name in uses.builtins):
         return False
     while is_of_choice(frame.f_code):
         frame = _asking(frame)
+    if uses.passed:
+        receiver = frame.f_locals.get(_first_parameter(frame.f_code))
+        if not all(_passes_on(*each, frame.f_globals, receiver, 0) for each in uses.passed):
+            return False
     return not uses.is_returned or _returns_to(recorder.caller, frame)
 
 
@@ -193,10 +260,13 @@ def _returns_to(caller: types.FrameType | None, frame: types.FrameType) -> bool:
     return caller is not None
 
 
-def _is_pythons(name: str, frame: types.FrameType) -> bool:
-    """Whether the code of a frame finds Python's own function by a name."""
-    found = frame.f_globals.get(name, frame.f_builtins.get(name))
-    return found is not None and found is getattr(builtins, name)
+def _is_pythons(name: str, variables: Mapping[str, Any]) -> bool:
+    """Whether code with some global variables finds Python's own function by a name."""
+    own = getattr(builtins, name)
+    of_module = variables.get("__builtins__", builtins)
+    others = of_module if isinstance(of_module, dict) else vars(of_module)
+    found = variables.get(name, others.get(name))
+    return found is own
 
 
 class StandIn:
