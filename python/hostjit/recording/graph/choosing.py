@@ -14,6 +14,7 @@ import builtins
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,13 +84,19 @@ class Choosing:
     """
 
     def __init__(self, recorder: Recorder) -> None:
-        self._recorder = recorder
+        self._reference = weakref.ref(recorder)  # which has this one
         self.ways: list[_Way] = []
         # Of each variable that was selected: what it is in the graph, and the memory of what it
         # may be.
         self._selected: list[tuple[torch.fx.Node, set[int]]] = []
         self.is_refused = False
         self.originals: dict[int, torch.Tensor] = {}
+
+    @property
+    def _recorder(self) -> Recorder:
+        found = self._reference()
+        assert found is not None
+        return found
 
     def choose(self, choice: Choice, test: Any, taken: Sequence[Any]) -> Any:
         """Return what the function of a choice returns, given what its test has found."""
