@@ -20,7 +20,6 @@ from hostjit.capturing.errors import CaptureError
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.specializer import route_any_call
 from hostjit.parts.known_objects import is_made_by_callers
-from hostjit.recording.calls.by_object import CallsByObject
 from hostjit.recording.calls.mismatch import named_arguments
 from hostjit.recording.calls.opened_objects import expanded
 from hostjit.recording.code.libraries import is_library
@@ -174,10 +173,7 @@ class RecordingsInsteadOfParts(Recordings):
             return False
         self.open_arguments = found
         self._varying = self._new_varying()
-        function = self.function() if self.function is not None else None
-        if function is not None:
-            function.forget()
-        self._calls = CallsByObject(self._forget_recorded)
+        self._start_over()
         return True
 
     def _are_others(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -245,7 +241,8 @@ class RecordingsInsteadOfParts(Recordings):
             self._compilation.try_passes()
             return None  # calls may be recorded again
         replays = [replay for calls in self._calls for replay in calls.replays]
-        if replays and 2 * num_met(replays, self._met_again()) >= len(replays):
+        met = num_met(replays, self._met_again())
+        if replays and (2 * met >= len(replays) or (met and all(x.chooses for x in replays))):
             self._is_settled = True  # calls go on to take the ways that are known
             return None
         return super()._leave_other_ways(reason)

@@ -395,6 +395,7 @@ class Recordings(Specializer):
         if changes and self.attributes.add(run.assigned()):
             return None, result  # the next call is recorded without them
         if changes and self.attributes.keep(run.changed_tensors()):
+            self._start_over()
             return None, result
         if changes:
             calls.changes += 1
@@ -402,6 +403,7 @@ class Recordings(Specializer):
                 return None, result  # it may have set something up
             return self._refuse_changes(changes, run.changes_are_followed(), varies), result
         if self.pass_variables is None and self.attributes.keep(self._others_than_before(run)):
+            self._start_over()  # those so far are for tensors that are gone
             return None, result  # the next call is recorded for any of them
         if run.changes_settings:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
@@ -444,6 +446,14 @@ class Recordings(Specializer):
         replay.note_cost(begin)
         self._calls.add(replay, calls)
         return specialization, result
+
+    def _start_over(self) -> None:
+        """Forget what was recorded: the next recordings are for more calls."""
+        function = self.function() if self.function is not None else None
+        if function is not None:
+            function.forget()
+        for calls in self._calls:
+            calls.replays.clear()
 
     def most_operators(self) -> float:
         """Return how many operators are recorded of a call."""

@@ -102,6 +102,7 @@ class Replay:
     Attributes:
         recording: what was recorded.
         reads_floats: it is for floats that the code has read of tensors.
+        chooses: all values that it is for lead out of statements that choose, or do not.
         is_repeated: it runs passes of a loop.
         way: through a pass, which it repeats, if it does; None where others can't join it.
         checks: what else is asked about a call.
@@ -137,6 +138,7 @@ class Replay:
         self._aligned = aligned
         self._leaves: Sequence[torch.Tensor] = leaves
         self.reads_floats = recorder.reads_floats
+        self.chooses = all(read.is_of_choice for read in recorder.reads)
         self._ready = self._seconds = 0.0
         self._random = recorder.draws, recorder.used  # which the program has by number
         self._numbers = [
