@@ -56,8 +56,12 @@ optimizer = torch.optim.AdamW(model.parameters())
 data = [(torch.randn(2, 16), torch.randn(2, 4)) for _ in range(3)]
 """,
         "",
+        "",
         """
 assert agents[0].act.captured is None and agents[1].act.captured is not None
+for _ in range(3):
+    improve(torch.randn(4), torch.randn(4))
+assert len(improve.specializations) == 1
 cache, token = torch.randn(1, 512), torch.randn(1)
 def model(token, keys):
     return torch.tanh(token + keys.mean(dim=1))

@@ -80,6 +80,7 @@ class Choosing:
     Attributes:
         ways: those that run now, from the outermost on.
         is_refused: others may tell what was selected from a copy.
+        outside: of what may be there before the call, whether it is, by nodes.
         originals: what the code would have in place of tensors that it has, by the ids of these.
     """
 
@@ -90,6 +91,7 @@ class Choosing:
         # may be.
         self._selected: list[tuple[torch.fx.Node, set[int]]] = []
         self.is_refused = False
+        self.outside: dict[torch.fx.Node, torch.Tensor] = {}
         self.originals: dict[int, torch.Tensor] = {}
 
     @property
@@ -223,15 +225,22 @@ class Choosing:
     def note_results(self, nodes: Sequence[torch.fx.Node], tensors: Sequence[torch.Tensor]) -> None:
         """Look at what others have of the tensors of a call, which has ended.
 
-        Of what is selected, and what it is selected from, they may have one.
+        Of what is selected, and what it is selected from, they may have one. A replay compares that
+        this is not what was there before the call.
         """
         outside = {memory_of(source.tensor) for source in self._recorder.sources}
         for memory in _groups(memory for _, memory in self._selected):
             own = {node for node, found in self._selected if not memory.isdisjoint(found)}
             pairs = zip(nodes, tensors, strict=True)
             roots = {_root(node) for node, tensor in pairs if memory_of(tensor) in memory}
-            if roots & own and (len(roots) > 1 or not memory.isdisjoint(outside)):
+            if not roots & own:
+                continue
+            flag = self.outside.get(next(iter(roots)))
+            is_outside = not memory.isdisjoint(outside) if flag is None else bool(flag)
+            if len(roots) > 1 or is_outside:
                 self.is_refused = True
+            elif flag is not None:
+                self._recorder.expect_choice(flag)
 
 
 def _cost(func: Any, args: Any) -> int:
@@ -311,8 +320,22 @@ class _Selected:
             self._recorder.note_as(again, node)
         originals = self._recorder.choosing.originals
         originals[id(again)] = originals.get(id(taken), taken)
+        flags = [self._is_outside(each) for each in (taken, other)]
+        if any(flag is not None for flag in flags):
+            never = torch.full((), False, dtype=torch.bool, device="cpu")
+            pair = (never if flag is None else flag for flag in flags)
+            self._recorder.choosing.outside[node] = self._where(*pair)
         self.tensors.append((node, memory))
         return again
+
+    def _is_outside(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Whether a tensor was there before the call, by a bool; None where it was not."""
+        node = self._recorder.node_of(tensor)
+        assert node is not None
+        root = _root(node)
+        if root.op == "placeholder":
+            return torch.full((), True, dtype=torch.bool, device="cpu")
+        return self._recorder.choosing.outside.get(root)
 
     def _where(self, taken: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         pair = (taken, other) if self._answer else (other, taken)

@@ -175,6 +175,13 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             return False
         return len(self.graph.nodes) > self.most or self._num_backward > _MOST_BACKWARD
 
+    def expect_choice(self, answer: torch.Tensor) -> None:
+        """Have replays compare an answer by which a call has chosen, which has ended."""
+        node = self.node_of(answer)
+        assert node is not None
+        self._expect(node, answer.clone(), is_size=False)
+        self.reads[-1].is_of_choice = True
+
     def drop_constant_reads(self) -> None:
         """Forget the reads of what is the same at each call."""
         if self.reads:
