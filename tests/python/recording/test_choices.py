@@ -107,7 +107,8 @@ def one_in_the_other(x: Tensor) -> Tensor:
             y = y + x.abs()
     elif x.max() > 1:
         y = -y
-    return y.sin()
+    y = y.sin() * x.cos()  # CPython 3.13 repeats what is short, and returns
+    return y + x
 
 
 def both_hold(x: Tensor) -> Tensor:
