@@ -161,7 +161,7 @@ class Chain:
     attributes: tuple[str, ...]
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Choice:
     """An `if` statement.
 
