@@ -26,6 +26,7 @@ from hostjit.bytecode.choices import Chain, Choice, is_of_choice, is_of_tensors
 from hostjit.bytecode.uses import uses_of_variable
 from hostjit.capturing.instances import instance_dict, is_one_of
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
+from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.recording.code.handlers import may_raise
 from hostjit.recording.code.libraries import is_own
 from hostjit.recording.code.seen_code import Unseen
@@ -121,7 +122,10 @@ class Choosing:
                 other = self._speculated(choice, not answer, taken, others[not answer])
                 with Unseen():
                     return self._combined(choice, decision, answer, values, other)
-            except _CannotChooseError:
+            except Exception as error:
+                raise_of_handler(error)
+                # What eager computes is known: whatever goes wrong with the rest, it is compared.
+                recorder.problem = ""
                 del recorder.reads[count:]
         count = len(recorder.reads)
         bool(decision)  # which a replay compares
@@ -134,11 +138,9 @@ class Choosing:
         return choice.region.tells_where and values[0] != choice.join
 
     def _may_choose(self, choice: Choice, test: Any, taken: Sequence[Any]) -> bool:
-        if (
-            not is_one_of(type(test), TENSORS)
-            or test.numel() != 1
-            or test.layout is not torch.strided
-        ):
+        if not is_one_of(type(test), TENSORS) or test.numel() != 1:
+            return False
+        if test.layout is not torch.strided or not test.is_cpu:
             return False
         local = dict(zip(choice.region.taken, taken, strict=True))
         if any(name in local and not _is_number(local[name]) for name in choice.in_place):
@@ -156,17 +158,15 @@ class Choosing:
     def _speculated(
         self, choice: Choice, answer: bool, taken: Sequence[Any], others: torch.Tensor
     ) -> Any:
-        """Return what the way returns that eager does not go; raises _CannotChooseError."""
+        """Return what the way returns that eager does not go; raises whatever that raises."""
         recorder = self._recorder
         handled, has_hooks = recorder.handled, recorder.has_hooks
         try:
             values = self._run(choice, answer, taken, _Way(others, is_taken=False))
             if recorder.problem:
                 raise _CannotChooseError
-        except Exception as error:
-            recorder.problem = ""
+        finally:
             recorder.handled, recorder.has_hooks = handled, has_hooks
-            raise _CannotChooseError from error
         return values
 
     def note_more(self) -> None:
@@ -308,7 +308,7 @@ class _Selected:
             raise _CannotChooseError
         if _kind_of(taken) != _kind_of(other) or taken.requires_grad or other.requires_grad:
             raise _CannotChooseError
-        if taken.is_inference() or other.is_inference():
+        if taken.is_inference() or other.is_inference() or not taken.is_cpu:
             raise _CannotChooseError
         made = self._where(taken, other)
         node = self._recorder.node_of(made)
