@@ -53,7 +53,7 @@ PROGRAMS: Programs = Programs(
 # These change Python objects, read what no guard is about, or have effects around what may raise.
 RUN_EAGERLY = frozenset(
     {
-        *("control_loop_state", "replay_buffer_int", "running_stats", "dataclass_mutated"),
+        *("replay_buffer_int", "running_stats"),
         *("deque_state", "python_list_state", "thread_name", "set_shared_tensor"),
         *("try_with_effects", "try_random", "lru_cleared", "arg_attr", "arg_is_leaf"),
         *("arg_is_view", "arg_pinned_shared"),
