@@ -168,6 +168,26 @@ def test_an_argument_may_be_in_the_attribute() -> None:
         torch.testing.assert_close(ours.plan, eagers.plan)
 
 
+@pytest.mark.filterwarnings("ignore:hostjit")
+def test_results_with_gradients_are_not_left_to_eager_mode() -> None:
+    class Scaled:
+        scale = torch.ones(3)
+
+        def of(self, x: Tensor) -> Tensor:
+            return (x * self.scale).sin()
+
+    ours, eagers = Scaled(), Scaled()
+    run = hostjit.capture(ours.of)
+    for call in range(12):
+        ours.scale = eagers.scale = randn(3, seed=call)
+        xs = [randn(3, seed=50 + call).requires_grad_() for _ in range(2)]
+        found, expected = run(xs[0]), eagers.of(xs[1])
+        for each in (found, expected):
+            each.sum().backward()
+        torch.testing.assert_close((found, xs[0].grad), (expected, xs[1].grad))
+    assert run.captured is not None
+
+
 @pytest.mark.parametrize("method", ["improve", "looks", "shifts", "returns"])
 def test_one_recording_does(method: str) -> None:
     planner = Planner()

@@ -31,7 +31,6 @@ from hostjit.recording.code.libraries import is_library, is_own
 from hostjit.recording.code.library_calls import note_c_call, note_library_call
 from hostjit.recording.code.names import reads_groups
 from hostjit.recording.code.seen_code import SeenCode
-from hostjit.recording.errors import refusal_of
 from hostjit.recording.graph.inputs import Gradient, Kept, OpenArgument
 from hostjit.recording.graph.open_arguments import may_be_any
 from hostjit.recording.graph.read_numbers import (
@@ -346,8 +345,9 @@ class RecordedRun:
         if recorder.choosing.is_refused or recorder.is_ambiguous:
             raise SelectedCopyError
         wants_gradients = needs_gradients(results, recorder, self._seen.codes)
-        if wants_gradients and any(isinstance(source, Kept) for source in recorder.sources):
-            raise refusal_of("its results have gradients, and it replaces a tensor of an attribute")
+        kept = [source for source in recorder.sources if isinstance(source, Kept)]
+        if wants_gradients and kept:  # backward passes are given none that may be replaced
+            raise UntakenAttributesError({self._kept[id(source.tensor)] for source in kept})
         replay = Replay(
             self._owner,
             recorder,
@@ -364,9 +364,9 @@ class RecordedRun:
             specialization = replay.build(self._args, self._kwargs)
         taken = {(id(x[1]), x[2]) for x in replay.live_inputs() if x[0] == "attribute"}
         unseen = {
-            self._kept[id(kept.tensor)]
-            for kept in recorder.kept.values()
-            if (id(kept.attributes), kept.name) not in taken
+            self._kept[id(source.tensor)]
+            for source in recorder.kept.values()
+            if (id(source.attributes), source.name) not in taken
         }
         if unseen := {key for key in unseen if self._accesses.has_read(key)}:
             raise UntakenAttributesError(unseen)
