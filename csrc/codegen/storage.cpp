@@ -171,7 +171,7 @@ void StoragePlan::place(const Constant& op) {
 
 void StoragePlan::place(const View& op) {
   Storage storage = of(op.source);
-  const int64_t bytes = size_in_bytes(op.source->tensor_type().dtype);
+  const int64_t bytes = size_in_bytes(op.result->tensor_type().dtype);
   if (op.offset.is_constant()) {
     storage.offset += op.offset.value * bytes;
   } else {

@@ -3,7 +3,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/addmm.h>
-#include <ATen/ops/as_strided.h>
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
@@ -41,11 +40,8 @@ at::Tensor new_tensor(const TensorType& type) {
 
 // As in compiled code, what gradients are wanted of is detached.
 at::Tensor view_of(const at::Tensor& source, const TensorType& type, int64_t offset) {
-  if (source.requires_grad()) {
-    return alias_of(source, type.sizes(), type.static_strides(), offset);
-  }
-  return at::as_strided(source, type.sizes(), type.static_strides(),
-                        source.storage_offset() + offset);
+  return hostjit::view_of(source, to_torch(type.dtype), type.sizes(), type.static_strides(), offset,
+                          /*is_hidden=*/source.requires_grad());
 }
 
 at::Scalar scalar(const Literal& literal) {

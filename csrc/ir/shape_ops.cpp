@@ -68,14 +68,16 @@ int64_t apply(IndexOperation operation, int64_t lhs, int64_t rhs) {
 void View::verify(const OpVerifier& verifier) const {
   const TensorType& from = verifier.require_tensor("source", source);
   const TensorType& to = verifier.require_tensor("result", result);
-  verifier.require_dtype("result", result, from.dtype);
+  if (to.dtype != real_dtype(from.dtype) && from.dtype != real_dtype(to.dtype)) {
+    verifier.require_dtype("result", result, from.dtype);
+  }
   verifier.require_device("result", result, from.device);
   if (offset.value < 0) {
     verifier.fail("offset", concat("is ", offset.value), "0 or more elements");
   }
   if (!from.is_static() || !to.is_static() || !offset.is_constant()) return;
   if (to.num_elements() == 0) return;
-  const int64_t bytes = size_in_bytes(from.dtype);
+  const int64_t bytes = size_in_bytes(to.dtype);
   const int64_t have = from.extent_in_bytes() / bytes;
   const int64_t need = to.extent_in_bytes() / bytes;
   if (need <= have && offset.value <= have - need) return;

@@ -11,11 +11,13 @@
 namespace hostjit {
 
 // Every view of torch (reshape, permute, expand, slice, select, squeeze, as_strided): the result
-// type has the sizes and strides, `offset` is its first element relative to the source's.
+// type has the sizes and strides, `offset` is its first element relative to the source's. Of
+// complex numbers it may have the real and imaginary parts, and of pairs of real numbers the
+// complex ones.
 struct View {
   static constexpr OpInfo kInfo{"view", "Another shape of the same memory; costs nothing."};
   Value* source = nullptr;
-  Dim offset;  // elements
+  Dim offset;  // elements of the result
   Value* result = nullptr;
 
   static void fields(auto& self, auto& visit) {

@@ -38,6 +38,8 @@ std::unordered_set<const Value*> written_under_two_names(const Program& program)
   return values;
 }
 
+int64_t item_bytes(const Value& tensor) { return size_in_bytes(tensor.tensor_type().dtype); }
+
 class ViewCanonicaliser {
  public:
   explicit ViewCanonicaliser(Program& program)
@@ -72,7 +74,7 @@ class ViewCanonicaliser {
     }
     const Op* producer = view.source->producer();
     if (const View* inner = producer ? producer->get_if<View>() : nullptr) {
-      if (const std::optional<Dim> offset = sum(view.offset, inner->offset)) {
+      if (const std::optional<Dim> offset = sum(view.offset, in_elements_of(view, *inner))) {
         view.offset = *offset;
         view.source = inner->source;
       }
@@ -94,11 +96,24 @@ class ViewCanonicaliser {
     return {view.source, view.offset.value, view.offset.symbol};
   }
 
+  // The offset of `inner` in elements of `view`, a view of it; nullopt for what an op would have to
+  // compute, and for the midst of an element.
+  static std::optional<Dim> in_elements_of(const View& view, const View& inner) {
+    const int64_t inner_bytes = item_bytes(*inner.result);
+    const int64_t bytes = item_bytes(*view.result);
+    if (inner_bytes == bytes) return inner.offset;
+    if (!inner.offset.is_constant() || inner.offset.value * inner_bytes % bytes != 0) {
+      return std::nullopt;
+    }
+    return Dim(inner.offset.value * inner_bytes / bytes);
+  }
+
   // nullopt for what an op would have to compute.
-  static std::optional<Dim> sum(const Dim& a, const Dim& b) {
-    if (a.is_constant() && b.is_constant()) return Dim(a.value + b.value);
+  static std::optional<Dim> sum(const Dim& a, const std::optional<Dim>& b) {
+    if (!b) return std::nullopt;
+    if (a.is_constant() && b->is_constant()) return Dim(a.value + b->value);
     if (a == Dim(0)) return b;
-    if (b == Dim(0)) return a;
+    if (*b == Dim(0)) return a;
     return std::nullopt;
   }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <ATen/ops/as_strided.h>
 #include <ATen/ops/copy_compositeexplicitautograd_dispatch.h>
 #include <ATen/ops/empty_strided.h>
 
@@ -66,15 +65,14 @@ int32_t hostjit_view(Frame* frame, void* source, int64_t offset, int64_t slot) n
     FrameStorage& storage = FrameStorage::of(frame);
     const TensorSpec& type = frame->program->slots()[slot].type;
     const at::Tensor& tensor = *static_cast<at::Tensor*>(source);
-    HOSTJIT_ICHECK(tensor.scalar_type() == to_torch(type.dtype), "view of ",
-                   c10::toString(tensor.scalar_type()), " as ", type.dtype);
+    HOSTJIT_ICHECK(c10::toRealValueType(tensor.scalar_type()) == to_torch(real_dtype(type.dtype)),
+                   "view of ", c10::toString(tensor.scalar_type()), " as ", type.dtype);
     // A view of a user's tensor may reach the user: autograd must know it as a view. Not of one
     // that gradients are wanted of: results that autograd follows are made from it by the call, and
     // what a program returns is what `detach()` gives.
-    storage.put(slot, is_private(storage, &tensor) || tensor.requires_grad()
-                          ? alias_of(tensor, type.sizes, type.strides, offset)
-                          : at::as_strided(tensor, type.sizes, type.strides,
-                                           tensor.storage_offset() + offset));
+    const bool is_hidden = is_private(storage, &tensor) || tensor.requires_grad();
+    storage.put(slot,
+                view_of(tensor, to_torch(type.dtype), type.sizes, type.strides, offset, is_hidden));
   });
 }
 

@@ -2,6 +2,9 @@
 #include "runtime/tensor_header.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/view_as_complex.h>
+#include <ATen/ops/view_as_real.h>
 
 #include "runtime/output_allocator.h"
 #include "runtime/torch_types.h"
@@ -18,6 +21,17 @@ at::Tensor tensor_with(c10::Storage storage, const TensorSpec& type) {
       std::move(storage), c10::DispatchKeySet(key),
       caffe2::TypeMeta::fromScalarType(to_torch(type.dtype)));
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(type.sizes, type.strides);
+  return tensor;
+}
+
+at::Tensor alias_as(const at::Tensor& source, caffe2::TypeMeta dtype, at::IntArrayRef sizes,
+                    at::IntArrayRef strides, int64_t first) {
+  const c10::TensorImpl* impl = source.unsafeGetTensorImpl();
+  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+      c10::TensorImpl::VIEW, c10::Storage(source.storage()), impl->key_set(), dtype);
+  c10::TensorImpl* result = tensor.unsafeGetTensorImpl();
+  result->set_sizes_and_strides(sizes, strides, first);
+  if (!source.is_inference()) result->set_version_counter(impl->version_counter());
   return tensor;
 }
 
@@ -51,13 +65,26 @@ at::Tensor tensor_over(void* data, const TensorSpec& type) {
 
 at::Tensor alias_of(const at::Tensor& source, at::IntArrayRef sizes, at::IntArrayRef strides,
                     int64_t offset) {
-  const c10::TensorImpl* impl = source.unsafeGetTensorImpl();
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      c10::TensorImpl::VIEW, c10::Storage(source.storage()), impl->key_set(), impl->dtype());
-  c10::TensorImpl* result = tensor.unsafeGetTensorImpl();
-  result->set_sizes_and_strides(sizes, strides, source.storage_offset() + offset);
-  if (!source.is_inference()) result->set_version_counter(impl->version_counter());
-  return tensor;
+  return alias_as(source, source.dtype(), sizes, strides, source.storage_offset() + offset);
+}
+
+at::Tensor view_of(const at::Tensor& source, at::ScalarType dtype, at::IntArrayRef sizes,
+                   at::IntArrayRef strides, int64_t offset, bool is_hidden) {
+  const auto type = caffe2::TypeMeta::fromScalarType(dtype);
+  // A complex number has two real ones; the first of them is not in the midst of one.
+  const auto bytes = static_cast<int64_t>(source.itemsize());
+  const int64_t first = source.storage_offset() * bytes / static_cast<int64_t>(type.itemsize());
+  if (is_hidden) return alias_as(source, type, sizes, strides, first + offset);
+  if (source.scalar_type() == dtype) return at::as_strided(source, sizes, strides, first + offset);
+  if (source.is_complex()) {
+    return at::as_strided(at::view_as_real(source), sizes, strides, first + offset);
+  }
+  at::DimVector with_pairs(sizes);
+  with_pairs.push_back(2);
+  at::DimVector steps;
+  for (const int64_t stride : strides) steps.push_back(2 * stride);
+  steps.push_back(1);
+  return at::view_as_complex(at::as_strided(source, with_pairs, steps, 2 * (first + offset)));
 }
 
 }  // namespace hostjit

@@ -28,4 +28,9 @@ at::Tensor tensor_over(void* data, const TensorSpec& type);
 at::Tensor alias_of(const at::Tensor& source, at::IntArrayRef sizes, at::IntArrayRef strides,
                     int64_t offset);
 
+// What a `view` makes of `source`; `offset` counts elements of `dtype`. A hidden one is as those of
+// `alias_of`, and autograd knows that others are views.
+at::Tensor view_of(const at::Tensor& source, at::ScalarType dtype, at::IntArrayRef sizes,
+                   at::IntArrayRef strides, int64_t offset, bool is_hidden);
+
 }  // namespace hostjit

@@ -44,8 +44,15 @@ bool is_floating_point(DType dtype) {
          dtype == DType::kF64 || dtype >= DType::kF8E4M3FN;
 }
 
-bool is_complex(DType dtype) {
-  return dtype == DType::kC32 || dtype == DType::kC64 || dtype == DType::kC128;
+bool is_complex(DType dtype) { return real_dtype(dtype) != dtype; }
+
+DType real_dtype(DType dtype) {
+  switch (dtype) {
+    case DType::kC32: return DType::kF16;
+    case DType::kC64: return DType::kF32;
+    case DType::kC128: return DType::kF64;
+    default: return dtype;
+  }
 }
 
 }  // namespace hostjit

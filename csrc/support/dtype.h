@@ -48,6 +48,9 @@ int64_t size_in_bytes(DType dtype);
 bool is_floating_point(DType dtype);
 bool is_complex(DType dtype);
 
+// Of the parts of complex numbers; any other dtype itself.
+DType real_dtype(DType dtype);
+
 inline std::ostream& operator<<(std::ostream& out, DType dtype) { return out << to_string(dtype); }
 
 }  // namespace hostjit

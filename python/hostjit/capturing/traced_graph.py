@@ -21,6 +21,7 @@ __all__ = [
     "check_aliasing",
     "check_sizes",
     "check_targets",
+    "copy_of",
     "lift_constants",
     "placeholder_values",
     "remove_dead_nodes",
@@ -47,6 +48,19 @@ def attribute_of(module: torch.nn.Module, path: str) -> Any:
     for part in path.split("."):
         value = getattr(value, part)
     return value
+
+
+def copy_of(graph: torch.fx.Graph) -> torch.fx.Graph:
+    """Return a copy of a graph, whose arguments may be sizes: PyTorch's own warn of these."""
+    made = torch.fx.Graph()
+    copies: dict[torch.fx.Node, torch.fx.Node] = {}
+    for node in graph.nodes:
+        copy = made.create_node(node.op, node.target, name=node.name, type_expr=node.type)
+        given = torch.fx.node.map_arg((node.args, node.kwargs), copies.__getitem__)
+        copy.args, copy.kwargs = given
+        copy.meta = dict(node.meta)
+        copies[node] = copy
+    return made
 
 
 def lift_constants(traced: torch.fx.GraphModule) -> list[torch.Tensor]:

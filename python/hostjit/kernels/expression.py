@@ -310,6 +310,27 @@ class PointwiseKernel:
             ),
         )
 
+    def with_pairs(self, pairs: Mapping[int, int]) -> PointwiseKernel:
+        """The kernel where outputs are in one buffer with others, element behind element.
+
+        `pairs` has the second ones by the first ones, whose buffers they are in.
+        """
+        seconds = {second: first for first, second in pairs.items()}
+        kept = [n for n in range(len(self.outputs)) if n not in seconds]
+
+        def moved(store: Store) -> Store:
+            if store.operand not in pairs and store.operand not in seconds:
+                return replace(store, operand=kept.index(store.operand))
+            return replace(
+                store,
+                operand=kept.index(seconds.get(store.operand, store.operand)),
+                strides=tuple(2 * stride for stride in store.strides),
+                offset=2 * store.offset + (store.operand in seconds),
+            )
+
+        outputs, stores = tuple(self.outputs[n] for n in kept), tuple(map(moved, self.stores))
+        return replace(self, outputs=outputs, stores=stores)
+
     def errors(self) -> list[str]:
         """What the kernel may fail with, each once."""
         found = (value.error for value in self.values if isinstance(value, Bounded))

@@ -113,6 +113,10 @@ class LoweringContext:
         assert isinstance(node, Node)
         return self._values[node]
 
+    def has(self, node: Node) -> bool:
+        """Tell whether an fx node that produces one tensor has a value."""
+        return node in self._values
+
     def values(self, node: Node) -> list[_C.Value]:
         """Return the values of an fx node: of the tensors in its tuple, or the one that it is."""
         if node in self._values:

@@ -13,6 +13,7 @@ from hostjit import _C
 from hostjit.capturing.traced_graph import source_location
 from hostjit.kernels import DType, PointwiseKernel, SplitRow, num_items, split_row
 from hostjit.kernels.cuda import split_long_rows
+from hostjit.lowering.complex_results import Wholes
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.destinations import shared_buffers
 from hostjit.lowering.devices import on_cuda
@@ -27,23 +28,31 @@ __all__ = ["lower_group"]
 
 
 def lower_group(
-    context: LoweringContext, group: PointwiseGroup, targets: Mapping[Node, Node] | None = None
+    context: LoweringContext, group: PointwiseGroup, wholes: Wholes, targets: Mapping[Node, Node]
 ) -> None:
     """Launch the group's kernel; equal kernels are added once.
 
-    Its outputs are written to `targets`, or to memory that is allocated.
+    Its outputs are written to `targets`, or to memory that is allocated; `wholes` has their places.
     """
     context.location = source_location(group.members[-1]) or ""
-    targets = {node: targets[node] for node in group.outputs if targets and node in targets}
+    targets = {node: targets[node] for node in group.outputs if node in targets}
     inputs = [context.value(node) for node in group.inputs]
     for node, target in targets.items():
         context.bind(node, context.value(target))
-    outputs = [
-        context.value(node) if node in targets else context.allocate(node) for node in group.outputs
-    ]
     shared = shared_buffers(group, targets)
     assert shared is not None
-    kernel = group.kernel
+    kernel, placed = group.kernel, {} if shared else wholes.placed(context, group)
+    given = (
+        placed[node]
+        if node in placed
+        else context.value(node)
+        if node in targets
+        else context.allocate(node)
+        for node in group.outputs
+    )
+    outputs = [value for value in given if value is not None]
+    if placed:
+        kernel = kernel.with_pairs(wholes.pairs(group))
     if shared:
         kernel = kernel.with_one_buffer(shared)
         read = sorted(set(shared.values()))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch.fx import Graph
 
-from hostjit.capturing.traced_graph import storage_of
+from hostjit.capturing.traced_graph import copy_of, storage_of
 from hostjit.lowering.scatters import copies_to_state, is_partly_written
 from hostjit.lowering.writes_in_place import with_writes_in_place
 
@@ -25,8 +25,7 @@ def with_state_in_place(graph: Graph, count: int, *, is_own: bool) -> Graph:
         is_own: the graph is the caller's own, and is changed; another is copied.
     """
     if not is_own:
-        given, graph = graph, Graph()
-        graph.output(graph.graph_copy(given, {}))
+        graph = copy_of(graph)
     output = graph.output_node()
     begin, results = graph.find_nodes(op="placeholder")[:count], [*output.args[0]]  # type: ignore[misc]
     memory = [storage_of(result.meta["val"]) for result in results]

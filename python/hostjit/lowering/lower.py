@@ -15,12 +15,15 @@ from hostjit.capturing.numbers.graph_sizes import with_sizes_in_place
 from hostjit.capturing.traced_graph import source_location
 from hostjit.kernels.sizes import Size
 from hostjit.lowering import allocation_rules as _allocation_rules  # noqa: F401
+from hostjit.lowering import complex_rules as _complex_rules  # noqa: F401
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
 from hostjit.lowering import item_rules as _item_rules  # noqa: F401
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401
 from hostjit.lowering import put_rules as _put_rules  # noqa: F401
 from hostjit.lowering import user_kernel_rules as _user_kernel_rules  # noqa: F401
 from hostjit.lowering import view_rules as _view_rules  # noqa: F401
+from hostjit.lowering.complex_parts import with_complex_in_parts
+from hostjit.lowering.complex_results import Wholes
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.control_rules import CONTROL_RULES
 from hostjit.lowering.cuda_launches import add_kernels, add_user_kernels
@@ -47,7 +50,8 @@ def lower(graph: Graph, name: str) -> _C.Program:
         name: of what was captured, for the program's name.
     """
     sized = with_sizes_in_place(graph)
-    graph = with_writes_in_place(sized, is_own=sized is not graph)
+    parted = with_complex_in_parts(sized, is_own=sized is not graph)
+    graph = with_writes_in_place(parted, is_own=parted is not graph)
     context = _lowered(graph, name)
     if context.indices.late:
         context = _lowered(graph, name, context.indices.late)
@@ -69,7 +73,7 @@ def _lowered(graph: Graph, name: str, sizes: Sequence[Size] = ()) -> LoweringCon
 
 def _lower_items(context: LoweringContext, work: Destinations) -> None:
     """Lower work whose inputs have values."""
-    profile = _C.profile_ranges()
+    profile, wholes = _C.profile_ranges(), Wholes(work.items)
     for item in work.items:
         if isinstance(item, Node) and work.is_done(item):
             context.bind(item, context.value(item.args[0]))
@@ -77,7 +81,7 @@ def _lower_items(context: LoweringContext, work: Destinations) -> None:
         if profile:
             context.create("range_push", {"label": _label(item)})
         if isinstance(item, PointwiseGroup):
-            lower_group(context, item, work.targets)
+            lower_group(context, item, wholes, work.targets)
         else:
             _lower_node(context, item)
         if profile:
@@ -118,7 +122,8 @@ def _lower_region(
     sized = with_sizes_in_place(
         graph, {n: number for n, number in given if isinstance(n.meta["val"], torch.SymFloat)}
     )
-    graph = with_state_in_place(sized, carried, is_own=sized is not graph)
+    parted = with_complex_in_parts(sized, is_own=sized is not graph)
+    graph = with_state_in_place(parted, carried, is_own=parted is not graph)
     for node, operand in zip(graph.find_nodes(op="placeholder"), operands, strict=True):
         if not is_number(node.meta["val"]):
             context.bind(node, operand)

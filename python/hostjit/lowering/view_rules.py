@@ -11,6 +11,7 @@ from hostjit.kernels.sizes import at_most
 from hostjit.lowering.context import LoweringContext
 from hostjit.lowering.registry import lowers
 from hostjit.lowering.sizes import element_count, offset_of, shape_of, strides_of
+from hostjit.lowering.types import is_plain
 
 __all__: list[str] = []
 
@@ -47,6 +48,18 @@ def lower_view(context: LoweringContext, node: Node) -> bool:
     if not at_most(offset_of(base), offset_of(result)):
         return False  # only the tensor itself knows the memory before its first element
     context.view(node, source)
+    return True
+
+
+@lowers("aten.view_as_complex.default", "aten.view_as_real.default")
+def lower_view_as(context: LoweringContext, node: Node) -> bool:
+    """The parts of complex numbers, or the complex numbers of pairs."""
+    source = node.args[0]
+    assert isinstance(source, Node)
+    if not is_plain(source):
+        return False
+    fields = {"source": context.value(source), "offset": 0}
+    context.bind(node, context.create("view", fields, [context.indices.type_of(node.meta["val"])]))
     return True
 
 

@@ -14,7 +14,7 @@ import torch
 from torch.fx import Graph, Node
 from torch.utils._pytree import tree_leaves
 
-from hostjit.capturing.traced_graph import storage_of
+from hostjit.capturing.traced_graph import copy_of, storage_of
 from hostjit.launching.launch_operator import LAUNCH
 from hostjit.lowering.members import is_fusable
 from hostjit.lowering.pointwise import creates
@@ -46,8 +46,7 @@ def with_writes_in_place(graph: Graph, *, is_own: bool) -> Graph:
     if not has_launches and not puts(graph) and not written_parts(graph):
         return graph
     if not is_own:
-        given, graph = graph, Graph()
-        graph.output(graph.graph_copy(given, {}))
+        graph = copy_of(graph)
     expand_scatters(graph)
     memory = _Memory(graph)
     for node in graph.find_nodes(op="call_function", target=aten.as_strided_scatter.default):
