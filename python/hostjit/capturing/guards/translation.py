@@ -36,7 +36,7 @@ from hostjit.capturing.guards.sources import SourceWalker, UnresolvedError
 from hostjit.capturing.guards.structures import check_arguments, check_structures, classes_in
 from hostjit.capturing.guards.watch_list import WatchList
 from hostjit.capturing.guards.watches import Watch
-from hostjit.capturing.instances import METHODS, is_a
+from hostjit.capturing.instances import METHODS, instance_dict, is_a
 from hostjit.capturing.numbers.open_numbers import NumberPlace
 
 __all__ = ["Guards", "LeftOpen"]
@@ -256,8 +256,14 @@ class Guards:
         return {path: found.setdefault(id(tensor), path) for path, tensor in paths}
 
     def replaceable(self) -> list[Any]:
-        """Return the objects in whose place a call may find others; see `KnownObjects`."""
-        return self.known.replaceable(self._traced.changes.grown)
+        """Return the objects in whose place a call may find others; see `KnownObjects`.
+
+        None in which a number is stored, unless it is seen by what is read there what the other is.
+        """
+        stored = {id(place.holder) for place, _ in self.stores}
+        stored -= {id(getattr(entry, "mapping", None)) for entry in self.watches}
+        found = self.known.replaceable(self._traced.changes.grown)
+        return [value for value in found if id(instance_dict(value)) not in stored]
 
     def _add_guard(self, guard: Any, walker: SourceWalker) -> None:
         kind = guard.create_fn_name()
