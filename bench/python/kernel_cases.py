@@ -57,6 +57,25 @@ def pointwise(elements: int) -> list[Case]:
     ]
 
 
+def complex_numbers(elements: int) -> list[Case]:
+    a, b = (torch.randn(elements, dtype=torch.complex64) for _ in range(2))
+    name = "complex"
+    return [
+        Case(name, "a*b", elements, lambda x, y: x * y, (a, b), 6 * elements),
+        Case(name, "a/b", elements, lambda x, y: x / y, (a, b), 12 * elements),
+        Case(name, "(a*b+conj(a))*0.5-b", elements, chained, (a, b), 12 * elements),
+        Case(name, "abs", elements, torch.abs, (a,), 2 * elements),
+        Case(name, "angle", elements, torch.angle, (a,), elements),
+        Case(name, "exp", elements, torch.exp, (a,), 5 * elements),
+        Case(name, "log", elements, torch.log, (a,), 3 * elements),
+        Case(name, "sqrt", elements, torch.sqrt, (a,), 5 * elements),
+    ]
+
+
+def chained(a: Tensor, b: Tensor) -> Tensor:
+    return (a * b + a.conj()) * 0.5 - b
+
+
 def fused(a: Tensor, b: Tensor, c: Tensor) -> Tensor:
     return torch.relu(a + b) * c - a
 
@@ -205,6 +224,7 @@ def embedding_norm(weight: Tensor, index: Tensor) -> Tensor:
 FAMILIES: dict[str, Callable[[int], list[Case]]] = {
     "pointwise": pointwise,
     "functions": functions,
+    "complex": complex_numbers,
     "reductions": reductions,
     "normalisations": normalisations,
     "products": products,

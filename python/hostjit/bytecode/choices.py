@@ -221,9 +221,9 @@ class _Comparison:
 
     def __getitem__(self, pair: tuple[Any, Any]) -> Any:
         first, second = pair
-        if hasattr(first, "followed_comparison"):
+        if hasattr(type(first), "followed_comparison"):
             return first.followed_comparison(second, self._compare)
-        if hasattr(second, "followed_comparison"):
+        if hasattr(type(second), "followed_comparison"):
             return second.followed_comparison(first, self._swapped)
         return self._compare(first, second)
 

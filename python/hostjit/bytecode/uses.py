@@ -305,6 +305,8 @@ class _Value:
         if index in self._appends and _has(stack[-1:]):
             stack = (*stack[:-1], None)
             names |= {(self._appends[index], _NESTED)}
+        if found.opname == "IS_OP" and _has(stack[-2:]) and not self._is_constant(index - 1):
+            raise _SeenElsewhereError
         if found.opname == _CALL and self._instructions[index - 1].opname == "KW_NAMES":
             if _has(stack[-2 - (found.arg or 0) :]):
                 raise _SeenElsewhereError
@@ -325,6 +327,11 @@ class _Value:
         for after, _ in self._flow.successors(index):
             depth = self._flow.depths[after]
             yield after, ((*now, *[None] * depth)[:depth], names)
+
+    def _is_constant(self, index: int) -> bool:
+        """Whether an instruction gives what no number is."""
+        found = self._instructions[index]
+        return found.opname == "LOAD_CONST" and found.argval in (None, True, False)
 
     def _asks_for_item(self, index: int) -> bool:
         behind = self._instructions[index + 1 : index + 2]

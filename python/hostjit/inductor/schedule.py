@@ -39,6 +39,7 @@ _CONFIG = {
     "allow_buffer_reuse": False,
     "memory_planning": False,
     "graph_partition": False,
+    "reorder_for_locality": False,  # torch 2.11 moves draws, too
     "cpp_wrapper": False,
     "fx_wrapper": False,
     "freezing": False,

@@ -36,6 +36,7 @@ from hostjit.compiling.specializer import route_any_call
 from hostjit.optimizers import compilation_as_called
 from hostjit.parts.frame_trial import Way
 from hostjit.parts.frames import FrameHook
+from hostjit.parts.function_in_place import FunctionInPlace
 from hostjit.parts.known_objects import KnownObjects, is_made_by_callers
 from hostjit.parts.module_call import ModuleCall, has_plain_call
 from hostjit.parts.passes import compile_pass
@@ -191,6 +192,7 @@ class Parts:
     def _hooked_in_place(self, function: types.FunctionType, run: Any) -> Callable[..., Any]:
         """Return what calls `run` for the target's function, and leaves its own code alone."""
         skip_code(run.__code__)
+        run = FunctionInPlace(function, run)
         if isinstance(self._target, types.MethodType):
             run = types.MethodType(run, self._target.__self__)
         elif isinstance(self._target, torch.nn.Module):

@@ -18,6 +18,7 @@ import torch._dynamo
 from hostjit import _C
 from hostjit.bytecode.choices import with_choices
 from hostjit.bytecode.loops import PassVariables
+from hostjit.bytecode.making import function_of
 from hostjit.capturing.arguments import (
     describe_arguments,
     object_leaves,
@@ -45,6 +46,7 @@ from hostjit.recording.calls.compilation_for_dims import CompilationForDims
 from hostjit.recording.calls.mismatch import Signature, named_arguments
 from hostjit.recording.calls.opened_objects import OpenedClasses, expanded
 from hostjit.recording.calls.varying import Varying
+from hostjit.recording.code.reachable import may_tell_tensors_apart
 from hostjit.recording.errors import MismatchError, refusal_of
 from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.graph.recorder import Read
@@ -111,7 +113,8 @@ class Recordings(Specializer):
         self._ran_backward = False
         self._chooses = True
         self._tensors_met: dict[tuple[int, str], tuple[Attribute, int]] = {}
-        self._with_choices: Callable[..., Any] | None = None
+        # The code of the target, and what that is with its choices.
+        self._chooser: tuple[types.CodeType, types.CodeType] | None = None
         self.attributes = Attributes(MOST_NUMBERS)
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
@@ -345,71 +348,71 @@ class Recordings(Specializer):
         except CaptureError as error:
             return self._refuse(error, args, kwargs), self.target(*args, **kwargs)
         run = RecordedRun(self, args, kwargs, leaves, self._opened.classes)
-        result = run.run(self._codes)
         try:
-            return self._recorded(run, result, signature, calls, (args, kwargs), begin)
+            run.run(self._codes)
+            answer = self._recorded(run, signature, calls, (args, kwargs), begin)
         finally:
-            run.put_back()
+            result = run.put_back()
+        return answer, result
 
     def _recorded(
         self,
         run: RecordedRun,
-        result: Any,
         signature: Signature,
         calls: CallsOfObjects,
         arguments: tuple[tuple[Any, ...], dict[str, Any]],
         begin: float,
     ) -> Any:
-        """Return what answers calls like one that was recorded, and its result."""
+        """Return what answers calls like one that was recorded; None where nothing does."""
         args, kwargs = arguments
         recorder = run.recorder
         self._codes = run.codes()
         self._note_run(run)
         if run.tuned:
-            return None, result  # the next call finds what was chosen
+            return None  # the next call finds what was chosen
         if recorder.choosing.is_refused or recorder.is_ambiguous:
             self._chooses = False
-            return None, result  # the next call is recorded for what it decides
+            return None  # the next call is recorded for what it decides
         self._ran_backward = self._ran_backward or recorder.ran_backward
         if recorder.ran_backward and not backward_is_plain():
-            return None, result
+            return None
         if run.gave_up() and not recorder.control:
             refusal = CaptureError(recorder.failure, run.problem())
-            return self._refuse(refusal, args, kwargs), result
+            return self._refuse(refusal, args, kwargs)
         if self.pass_variables is None:  # of passes there may be any number in a call
             run.follow_counters()
         varies = self._outside.note(run.numbers(), floats_only=self._limits.floats_only)
         if varies and self._opens(run):
-            return None, result  # the next call is recorded for any of them
+            return None  # the next call is recorded for any of them
         changes = run.changes()
         if varies and not changes and _C.recompile_limit() is not None:
-            return self._compile_from_now_on(f"keeps meeting new values of {varies}"), result
+            return self._compile_from_now_on(f"keeps meeting new values of {varies}")
         if left := run.left():
             self.attributes.leave(left)
-            return None, result
+            return None
         if used := run.used_otherwise():
             replaced = run.replaced(used)
             self.attributes.refuse(used - {each.key for each in replaced})
             self.attributes.keep(replaced)
-            return None, result
+            return None
         if changes and self.attributes.add(run.assigned()):
-            return None, result  # the next call is recorded without them
+            return None  # the next call is recorded without them
         if changes and self.attributes.keep(run.changed_tensors()):
             self._start_over()
-            return None, result
+            return None
         if changes:
             calls.changes += 1
             if calls.changes < _MOST_CHANGES:
-                return None, result  # it may have set something up
-            return self._refuse_changes(changes, run.changes_are_followed(), varies), result
+                return None  # it may have set something up
+            return self._refuse_changes(changes, run.changes_are_followed(), varies)
         if self.pass_variables is None and self.attributes.keep(self._others_than_before(run)):
             self._start_over()  # those so far are for tensors that are gone
-            return None, result  # the next call is recorded for any of them
+            return None  # the next call is recorded for any of them
         if run.changes_settings:
             refusal = refusal_of("it changes settings of PyTorch, which a replay does not repeat")
-            return self._refuse(refusal, args, kwargs), result
+            return self._refuse(refusal, args, kwargs)
         if recorder.control:
-            return self._compile_from_now_on(recorder.problem), result
+            return self._compile_from_now_on(recorder.problem)
         if recorder.reads_tensors():
             self._note_reads(recorder.reads)
             # Of statements that choose, both ways are known but for those that lead elsewhere.
@@ -421,31 +424,31 @@ class Recordings(Specializer):
                 reads_floats=recorder.reads_floats_of_arguments(),
             )
             if reason:
-                return self._leave_other_ways(reason), result
+                return self._leave_other_ways(reason)
         problem = run.problem()
         if problem:
             refusal = CaptureError(recorder.failure, problem)
-            return self._refuse(refusal, args, kwargs), result
+            return self._refuse(refusal, args, kwargs)
         try:
             replay, specialization = run.make(signature)
         except SelectedCopyError:
             self._chooses = False
-            return None, result  # the next call is recorded for what it decides
+            return None  # the next call is recorded for what it decides
         except UntakenAttributesError as error:
             self.attributes.refuse(error.keys)
-            return None, result
+            return None
         except CaptureError as error:
-            return self._refuse(error, args, kwargs), result
+            return self._refuse(error, args, kwargs)
         except Exception as error:
             raise_of_handler(error)
             failure = CaptureError(CaptureFailure.INTERNAL, f"recording it raised {error!r}")
             failure.__cause__ = error
-            return self._refuse(failure, args, kwargs), result
+            return self._refuse(failure, args, kwargs)
         if not self._calls.has(calls):
-            return None, result  # the recordings were reset meanwhile
+            return None  # the recordings were reset meanwhile
         replay.note_cost(begin)
         self._calls.add(replay, calls)
-        return specialization, result
+        return specialization
 
     def _start_over(self) -> None:
         """Forget what was recorded: the next recordings are for more calls."""
@@ -472,9 +475,18 @@ class Recordings(Specializer):
         """Return what does the same as the target, and lets a recording follow what it chooses."""
         if not self._chooses or self.pass_variables is not None:
             return self.target
-        if self._with_choices is None:
-            self._with_choices = _with_choices(self.target)
-        return self._with_choices
+        target: Any = self.target
+        is_method = isinstance(target, types.MethodType)
+        function = target.__func__ if is_method else target
+        receiver = target.__self__ if is_method else None
+        if not isinstance(function, types.FunctionType):
+            return self.target
+        if may_tell_tensors_apart(function, receiver):
+            return self.target
+        if self._chooser is None or self._chooser[0] is not function.__code__:
+            self._chooser = function.__code__, with_choices(function).__code__
+        made = function_of(function, self._chooser[1])  # with the defaults of now
+        return types.MethodType(made, receiver) if is_method else made
 
     def _opens(self, run: RecordedRun) -> bool:
         """Have programs take numbers that vary; tells whether that may be, and was not so before.
@@ -546,9 +558,3 @@ class Recordings(Specializer):
         self._answers_instead = self.target
         self._say("changes", f"runs eagerly: {what}")
         return route_any_call(self.target)
-
-
-def _with_choices(target: Callable[..., Any]) -> Callable[..., Any]:
-    if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
-        return types.MethodType(with_choices(target.__func__), target.__self__)
-    return with_choices(target) if isinstance(target, types.FunctionType) else target

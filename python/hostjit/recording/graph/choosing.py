@@ -32,6 +32,7 @@ from hostjit.recording.code.libraries import is_own
 from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, TENSORS, ReadNumber, are_kept
 from hostjit.recording.graph.recorded_graph import memory_of
+from hostjit.recording.graph.references import replace_everywhere
 from hostjit.recording.reach.attributes import as_defined
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class Choosing:
         is_refused: others may tell what was selected from a copy.
         outside: of what may be there before the call, whether it is, by nodes.
         originals: what the code would have in place of tensors that it has, by the ids of these.
+        aliases: those tensors.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -94,6 +96,7 @@ class Choosing:
         self.is_refused = False
         self.outside: dict[torch.fx.Node, torch.Tensor] = {}
         self.originals: dict[int, torch.Tensor] = {}
+        self.aliases: list[torch.Tensor] = []
 
     @property
     def _recorder(self) -> Recorder:
@@ -222,12 +225,22 @@ class Choosing:
         if any(not memory.isdisjoint(written) for _, memory in self._selected):
             self.is_refused = True
 
+    def put_back(self) -> None:
+        """Give whoever has an alias the tensor that the code would have, and its attributes."""
+        for alias in self.aliases:
+            vars(self.originals[id(alias)]).update(vars(alias))
+        if self.aliases:
+            aliases, self.aliases = self.aliases, []
+            replace_everywhere(aliases, self.originals)
+
     def note_results(self, nodes: Sequence[torch.fx.Node], tensors: Sequence[torch.Tensor]) -> None:
         """Look at what others have of the tensors of a call, which has ended.
 
         Of what is selected, and what it is selected from, they may have one. A replay compares that
         this is not what was there before the call.
         """
+        if any(map(vars, self.aliases)):
+            self.is_refused = True  # a replay gives no attributes to tensors
         outside = {memory_of(source.tensor) for source in self._recorder.sources}
         for memory in _groups(memory for _, memory in self._selected):
             own = {node for node, found in self._selected if not memory.isdisjoint(found)}
@@ -283,24 +296,26 @@ class _Selected:
         self._decision = decision
         self._answer = answer
         self.tensors: list[tuple[torch.fx.Node, set[int]]] = []
-        self._made: dict[tuple[int, int], Any] = {}
+        self._made: dict[tuple[int, int], torch.Tensor] = {}
 
     def variable(self, name: str, taken: Any, other: Any) -> Any:
-        """Return what a variable becomes, which is `taken` now; raises _CannotChooseError."""
+        """Return what a variable becomes, which is `taken` now; raises _CannotChooseError.
+
+        `name`: empty for an item of a tuple in a variable.
+        """
         if taken is other:
             return taken
         if is_one_of(type(taken), IMMUTABLE_TYPES) and same_constant(taken, other):
             return taken
+        if _is_number(taken) and _is_number(other):
+            return self._number(name, taken, other)
+        if type(taken) is type(other) is tuple and len(taken) == len(other):
+            return tuple(map(functools.partial(self.variable, ""), taken, other))
         pair = id(taken), id(other)
         if pair not in self._made:
-            if is_one_of(type(taken), TENSORS) and is_one_of(type(other), TENSORS):
-                self._made[pair] = self._tensor(taken, other)
-            elif _is_number(taken) and _is_number(other):
-                self._made[pair] = self._number(name, taken, other)
-            elif type(taken) is type(other) is tuple and len(taken) == len(other):
-                return tuple(map(functools.partial(self.variable, name), taken, other))
-            else:
+            if not (is_one_of(type(taken), TENSORS) and is_one_of(type(other), TENSORS)):
                 raise _CannotChooseError
+            self._made[pair] = self._tensor(taken, other)
         return self._made[pair]
 
     def _tensor(self, taken: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -320,6 +335,7 @@ class _Selected:
             self._recorder.note_as(again, node)
         originals = self._recorder.choosing.originals
         originals[id(again)] = originals.get(id(taken), taken)
+        self._recorder.choosing.aliases.append(again)
         flags = [self._is_outside(each) for each in (taken, other)]
         if any(flag is not None for flag in flags):
             never = torch.full((), False, dtype=torch.bool, device="cpu")
@@ -369,7 +385,7 @@ class _Selected:
         while not is_of_choice(frame.f_code) and is_own(frame.f_code.co_filename):
             assert frame.f_back is not None
             frame = frame.f_back
-        uses = uses_of_variable(self._choice.code, name)
+        uses = uses_of_variable(self._choice.code, name) if name else None
         if uses is None or not are_kept(uses, frame, self._recorder):
             raise _CannotChooseError
 
@@ -427,6 +443,8 @@ def _attribute(value: Any, name: str) -> Any:
     if hasattr(type(of_class), "__get__"):
         raise AttributeError(name)
     own = instance_dict(value) or {}
+    if name not in own and not any(name in base for base in map(vars, kind.__mro__)):
+        raise AttributeError(name)  # which a method of the class may make
     return own.get(name, of_class)
 
 

@@ -22,11 +22,7 @@ __all__ = ["OpenArguments", "may_be_any"]
 
 
 class OpenArguments:
-    """Which arguments of a function may be any numbers, and are.
-
-    Attributes:
-        indices: of the arguments that may.
-    """
+    """Which arguments of a function may be any numbers, and are."""
 
     def __init__(
         self,
@@ -44,12 +40,17 @@ class OpenArguments:
             counts: two numbers follow, as of `PassVariables`.
             receiver: that object.
         """
+        self._body = body
         self._names = taken
-        self.indices = frozenset(
-            index for index, name in enumerate(taken) if _is_kept(body, name, receiver)
-        )
-        if counts:
-            self.indices |= {len(taken), len(taken) + 1}
+        self._receiver = receiver
+        self._counts = frozenset({len(taken), len(taken) + 1} if counts else ())
+
+    @property
+    def indices(self) -> frozenset[int]:
+        """Those of the arguments that may, by what the names in the code stand for now."""
+        body, receiver = self._body, self._receiver
+        names = enumerate(self._names)
+        return self._counts | {i for i, name in names if _is_kept(body, name, receiver)}
 
     def names(self, args: Sequence[Any]) -> frozenset[str]:
         """Return what `number_leaves` calls those of a call."""

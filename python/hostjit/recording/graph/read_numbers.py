@@ -40,6 +40,7 @@ __all__ = [
     "keeps",
     "number_of",
     "plain_result",
+    "plain_values",
     "with_values_read",
 ]
 
@@ -99,12 +100,32 @@ def number_of(
     return ReadNumber(plain, recorder)
 
 
-def plain_result(result: Any, originals: Mapping[int, torch.Tensor]) -> Any:
-    """Return the result of a recorded call with numbers in place of what stands for them.
+def plain_values(result: Any) -> dict[int, Any]:
+    """Return the numbers, and arrays, that stand-ins in a result stand for, by ids of these."""
+    found: dict[int, Any] = {}
 
-    And with tensors in place of others of the same memory. `originals`: those, by ids of others.
+    def look(value: Any) -> None:
+        kind = type(value)
+        if id(value) in found:
+            return
+        if issubclass(kind, StandIn):
+            found[id(value)] = value.plain()
+        elif is_one_of(kind, (tuple, list, dict)):
+            found[id(value)] = value  # while what is in it is looked at
+            for item in value.values() if kind is dict else value:
+                look(item)
+            del found[id(value)]
+
+    look(result)
+    return found
+
+
+def plain_result(result: Any, others: Mapping[int, Any]) -> Any:
+    """Return the result of a recorded call with others in place of what it has, by ids of that.
+
+    Lists and dicts in it stay what they are, and have others in them.
     """
-    return _plain(result, dict(originals))
+    return _plain(result, dict(others))
 
 
 def hand_over_numbers(frame: types.FrameType) -> None:
@@ -177,11 +198,9 @@ def _first_parameter(code: types.CodeType) -> str:
 
 
 def _plain(value: Any, made: dict[int, Any]) -> Any:
-    """A value with plain numbers; `made`: what others have become, containers stay one object."""
+    """A value with others in it; `made`: what is what by now, containers stay one object."""
     kind = type(value)
-    if issubclass(kind, StandIn):
-        return value.plain()
-    if kind is torch.Tensor:
+    if kind is torch.Tensor or issubclass(kind, StandIn):
         return made.get(id(value), value)
     if not is_one_of(kind, (tuple, list, dict)):
         return value
@@ -189,8 +208,14 @@ def _plain(value: Any, made: dict[int, Any]) -> Any:
         made[id(value)] = value  # while what is in it is looked at
         items = [*value.values()] if kind is dict else [*value]
         plain = [_plain(item, made) for item in items]
-        if not all(map(operator.is_, plain, items)):
-            made[id(value)] = dict(zip(value, plain, strict=True)) if kind is dict else kind(plain)
+        if all(map(operator.is_, plain, items)):
+            pass
+        elif kind is tuple:
+            made[id(value)] = tuple(plain)
+        elif kind is dict:
+            value.update(zip(value, plain, strict=True))
+        else:
+            value[:] = plain
     return made[id(value)]
 
 
@@ -409,6 +434,10 @@ class ReadNumber(StandIn):
 
     def __int__(self) -> int:
         return int(self.read())
+
+    def __index__(self) -> int:
+        number: Any = self.read()
+        return operator.index(number)
 
     def __float__(self) -> float:
         return float(self.read())

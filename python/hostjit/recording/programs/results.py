@@ -139,7 +139,8 @@ class Results:
             if node is None or view.requires_grad or not can_be_made(view, base):
                 return
             bases[index] = node, base
-        if not bases or is_repeated(self.output, lambda leaf: leaf.index, bases):
+        everything = TupleOutput((self.output, *(store.value for store in self.stores)))
+        if not bases or is_repeated(everything, lambda leaf: leaf.index, bases):
             return
         kept = dict(zip(self.nodes, self.tensors, strict=True))
         for index in bases:
@@ -154,6 +155,10 @@ class Results:
             return view_of(self.tensors[leaf.index], base, nodes.index(node))
 
         self.output = map_outputs(self.output, replace)
+        self.stores = [
+            dataclasses.replace(store, value=map_outputs(store.value, replace))
+            for store in self.stores
+        ]
         self.nodes, self.tensors = nodes, list(kept.values())
 
     def _assignments(self) -> Iterator[Assignment]:

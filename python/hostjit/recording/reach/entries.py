@@ -9,7 +9,7 @@ import itertools
 import threading
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -115,9 +115,6 @@ class Entry:
         if self.differs():
             yield self.where()
 
-    def put_back(self, originals: Mapping[int, Any]) -> None:
-        """Have it hold others in place of what it holds, by the ids of that."""
-
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what the call path compares: what is there now, once `differs` says no."""
         return []
@@ -190,12 +187,6 @@ class Items(Entry):
         if self._owner_type is not type(None):
             return keys
         return [key for key in keys if type(key) is not str or not key.startswith(INSTALLED)]
-
-    def put_back(self, originals: Mapping[int, Any]) -> None:
-        """Have it hold others in place of what it holds, by the ids of that."""
-        for key, value in stored_in(self._mapping):
-            if id(value) in originals:
-                dict.__setitem__(self._mapping, key, originals[id(value)])
 
     def constants(self) -> set[Any]:
         """The keys of numbers, texts and None that others may assign."""
@@ -405,12 +396,6 @@ class ListEntry(Entry):
     def has_grown(self) -> bool:
         found = stored_in(self._list)
         return all_same(found[: len(self._expected)], self._expected)
-
-    def put_back(self, originals: Mapping[int, Any]) -> None:
-        """Have it hold others in place of what it holds, by the ids of that."""
-        for index, value in enumerate(stored_in(self._list)):
-            if id(value) in originals:
-                list.__setitem__(self._list, index, originals[id(value)])
 
     def watches(self) -> list[tuple[Any, ...]]:
         return [("list", self._list, stored_in(self._list))]

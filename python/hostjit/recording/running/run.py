@@ -38,6 +38,7 @@ from hostjit.recording.graph.read_numbers import (
     hand_over_numbers,
     is_kept,
     plain_result,
+    plain_values,
 )
 from hostjit.recording.graph.recorder import Recorder
 from hostjit.recording.programs.needed_gradients import needs_gradients
@@ -119,6 +120,8 @@ class RecordedRun:
         self._before = {key: names & {*_plain_tensors(x)} for key, (x, names) in assigned.items()}
         self.recorder.most = owner.most_operators()
         self._counters: list[Counter] = []
+        self._result: Any = None
+        self._plain: dict[int, Any] = {}
         self.tuned = False
         self.changes_settings = False
 
@@ -139,8 +142,8 @@ class RecordedRun:
                     self._kept[id(tensor)] = id(owner), name
         return left
 
-    def run(self, codes: Codes) -> Any:
-        """Run the target and return its result. `codes`: seen at earlier recordings."""
+    def run(self, codes: Codes) -> None:
+        """Run the target. `codes`: seen at earlier recordings."""
         state, recorder = self._state, self.recorder
         before = ThreadState.current()
         for code, variables in codes.items():
@@ -185,15 +188,17 @@ class RecordedRun:
         recorder.drop_constant_reads()
         self.tuned = self._launches.tuned
         self.changes_settings = ThreadState.current() != before
-        self._result = result
-        self._found = self._state.all_entries()
-        return plain_result(result, recorder.choosing.originals)
+        self._result, self._plain = result, plain_values(result)
 
-    def put_back(self) -> None:
-        """Give objects and lists that outlive the call the tensors that eager would give them."""
-        if originals := self.recorder.choosing.originals:
-            for entry in self._found:
-                entry.put_back(originals)
+    def put_back(self) -> Any:
+        """Return the result that eager would, and give others the tensors that it would give them.
+
+        Nothing more can be made of the recording then.
+        """
+        choosing = self.recorder.choosing
+        result = plain_result(self._result, {**self._plain, **choosing.originals})
+        choosing.put_back()
+        return result
 
     def gave_up(self) -> bool:
         """Tell whether what the call can reach was not looked at to the end: nothing repeats it."""
@@ -419,5 +424,7 @@ def _note_c_call(state: State, recorder: Recorder, frame: types.FrameType, funct
 
 
 def _placed_facts(tensor: torch.Tensor) -> Any:
-    """Return what a tensor is, and whose memory it has."""
-    return TensorFacts.of(tensor), tensor.untyped_storage()._cdata
+    """Return what a tensor is, whose memory it has, and the attributes of its own."""
+    own = instance_dict(tensor) or {}
+    marks = {name: id(value) for name, value in own.items() if not name.startswith("_dynamo")}
+    return TensorFacts.of(tensor), tensor.untyped_storage()._cdata, marks

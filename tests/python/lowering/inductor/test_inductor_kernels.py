@@ -146,8 +146,9 @@ def test_errors_of_kernels(runtime: str) -> None:
         return hostjit.compile(function, kernels="inductor", runtime=runtime)
 
     ints = torch.tensor([1, 0])
-    with pytest.raises(RuntimeError, match="ZeroDivisionError"):
-        compiled(lambda a, b: a // b)(ints, ints)
+    if torch.__version__ >= "2.12":  # kernels of Inductor in 2.11 divide by anything
+        with pytest.raises(RuntimeError, match="ZeroDivisionError"):
+            compiled(lambda a, b: a // b)(ints, ints)
     with pytest.raises(IndexError, match="index out of bounds"):
         compiled(lambda a, i: a[i] * 2)(torch.randn(3), torch.tensor([1, 7]))
 

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The code of users that a function may call, and whether some of it tells one tensor from another.
+
+A tensor that is selected is a copy: code that asks which object it is, or changes what an object
+is, must not meet one.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import itertools
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from hostjit.capturing.instances import instance_dict, is_a
+from hostjit.recording.code.libraries import is_library
+from hostjit.recording.reach.attributes import as_defined
+
+__all__ = ["may_tell_tensors_apart"]
+
+# So much code is looked at.
+_MOST = 256
+_ASKING = frozenset(
+    {
+        *("id", "hash", "is_", "is_not", "weakref", "ref", "proxy", "finalize", "getrefcount"),
+        *("WeakKeyDictionary", "WeakValueDictionary", "WeakSet", "WeakTensorKeyDictionary"),
+        *("data_ptr", "untyped_storage", "storage", "_base", "_is_view", "is_set_to", "_version"),
+        *("requires_grad_", "retain_grad", "register_hook", "resize_", "resize_as_", "set_"),
+        *("swap_tensors", "share_memory_", "register_post_accumulate_grad_hook"),
+    }
+)
+_CHANGED = frozenset({"data", "requires_grad", "grad"})
+_LOADED = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_ATTR"})
+
+
+def may_tell_tensors_apart(function: types.FunctionType, receiver: Any) -> bool:
+    """Tell whether a function, or what it may call, asks which object a tensor is; errs to yes.
+
+    `receiver`: the object of a method, None for a function.
+    """
+    codes = [*itertools.islice(_Reachable(receiver).of(function), _MOST)]
+    return len(codes) == _MOST or any(map(_tells_apart, codes))
+
+
+class _Reachable:
+    """Code by the names that other code has: of functions, and of methods of classes it knows."""
+
+    def __init__(self, receiver: Any) -> None:
+        self._seen: set[types.CodeType] = set()
+        self._classes: dict[int, type] = {}  # by id: a class may have a hash of its own
+        self._names: set[str] = {"forward", "__call__", "__init__"}
+        self._pending: list[types.FunctionType] = []
+        if receiver is not None:
+            self._add_object(receiver, 0)
+
+    def of(self, function: types.FunctionType) -> Iterator[types.CodeType]:
+        """Yield the code of a function, and what it leads to."""
+        self._pending.append(function)
+        while self._pending:
+            found = self._pending.pop()
+            if found.__code__ in self._seen or is_library(found.__code__.co_filename):
+                continue
+            self._seen.add(found.__code__)
+            for cell in found.__closure__ or ():
+                self._add(_content(cell))
+            for code in _nested(found.__code__):
+                yield code
+                self._add_names(code, found.__globals__)
+
+    def _add_names(self, code: types.CodeType, variables: Mapping[str, Any]) -> None:
+        for name in code.co_names:
+            value = variables.get(name)
+            self._add(value)
+            if type(value) is types.ModuleType:
+                file = str(vars(value).get("__file__", "<"))
+                for member in code.co_names if not is_library(file) else ():
+                    self._add(vars(value).get(member))
+        new = {*code.co_names} - self._names
+        self._names |= new
+        for kind in [*self._classes.values()]:
+            self._add_methods(kind, new)
+
+    def _add(self, value: Any) -> None:
+        value = as_defined(value)
+        if type(value) is types.MethodType:
+            self._add_object(value.__self__, 0)
+            value = value.__func__
+        if type(value) is types.FunctionType:
+            self._pending.append(value)
+        elif is_a(value, type):
+            self._add_class(value)
+        elif type(value) is property:
+            self._add(value.fget)
+            self._add(value.fset)
+        else:
+            self._add_object(value, 0)
+
+    def _add_object(self, value: Any, depth: int) -> None:
+        kind = type(value)
+        if kind.__module__ == "builtins" or id(kind) in self._classes or depth > 4:
+            return
+        self._add_class(kind)
+        for item in [*(instance_dict(value) or {}).values()]:
+            for inner in [*dict.values(item)] if is_a(item, dict) else (item,):
+                self._add_object(inner, depth + 1)
+
+    def _add_class(self, kind: type) -> None:
+        for base in kind.__mro__:
+            if id(base) not in self._classes and base.__module__ != "builtins":
+                self._classes[id(base)] = base
+                self._add_methods(base, self._names)
+
+    def _add_methods(self, kind: type, names: set[str]) -> None:
+        for name in names & vars(kind).keys():
+            self._add(vars(kind)[name])
+
+
+def _content(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None
+
+
+def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _nested(constant)
+
+
+@functools.lru_cache(maxsize=4096)
+def _tells_apart(code: types.CodeType) -> bool:
+    """Whether code may ask which object a tensor is, or changes more of one than what is in it."""
+    if not _ASKING.isdisjoint(code.co_names):
+        return True
+    before: list[dis.Instruction] = []
+    for each in dis.get_instructions(code):
+        match each.opname:
+            case "IS_OP":
+                found = before[-1].opname != "LOAD_CONST"
+            case "CONTAINS_OP":
+                found = not _is_of_constants(before)
+            case "STORE_ATTR":
+                found = each.argval in _CHANGED
+            case "BUILD_MAP":
+                found = any(x.opname in _LOADED for x in before[-2 * (each.arg or 0) :: 2])
+            case name:
+                found = name in ("BUILD_SET", "SET_ADD")
+        if found:
+            return True
+        before.append(each)
+    return False
+
+
+def _is_of_constants(before: list[dis.Instruction]) -> bool:
+    """Whether what is looked for is text, or looked for in a constant: `"key" in self.table`."""
+    if before[-1].opname == "LOAD_CONST":
+        return True
+    place = len(before) - 1
+    while place > 0 and before[place].opname in ("LOAD_ATTR", "LOAD_METHOD", "CACHE"):
+        place -= 1
+    return place > 0 and before[place - 1].opname == "LOAD_CONST"
