@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 import hostjit
+from hostjit.recording.replays.read_guard import VALUE_READ, ReadGuard
 
 KEPT: list[Any] = []
 
@@ -248,3 +249,18 @@ def test_one_program_does() -> None:
     for number in range(10, 30):
         run(torch.ones(3), 0.1 * number)
     assert run.specializations == before
+
+
+def test_values_read_that_follow_from_open_numbers() -> None:
+    """They are compared in the call path alone: where a call differs, they are to blame."""
+    guard = ReadGuard(
+        program=None,  # type: ignore[arg-type]
+        inputs=[("open", 0, int)],
+        expected=[torch.tensor(1)],
+        where=["planner.py:7"],
+        is_random=False,
+        runtime=None,
+    )
+    text = guard.difference([])
+    assert text.startswith(VALUE_READ)
+    assert "planner.py:7" in text
