@@ -82,6 +82,18 @@ def by_gradient(x: Tensor) -> Tensor:
     return torch.stack([torch.zeros(2) if t.grad is None else t.grad for t in (y, z)])
 
 
+def by_gradient_of_the_other(x: Tensor) -> Tensor:
+    y, z = x * 1, x * 2
+    given = x.clone()
+    w = given
+    if x.sum() > 0:
+        w = z
+    given.requires_grad_()
+    (w * given + y).sum().backward()
+    assert given.grad is not None
+    return given.grad
+
+
 def by_data(x: Tensor) -> Tensor:
     y, z = x * 1, x * 2
     w = y
@@ -101,7 +113,16 @@ def by_mark(x: Tensor) -> Tensor:
 
 @pytest.mark.parametrize(
     "function",
-    [by_helper, by_id, by_operator, by_dict, by_gradient, by_data, by_mark],
+    [
+        by_helper,
+        by_id,
+        by_operator,
+        by_dict,
+        by_gradient,
+        by_gradient_of_the_other,
+        by_data,
+        by_mark,
+    ],
 )
 def test_code_that_tells_tensors_apart(function: Callable[[Tensor], Tensor]) -> None:
     check(function)
@@ -419,3 +440,22 @@ def test_attributes_that_are_given_to_arguments() -> None:
         return x * 1
 
     check(function)
+
+
+def test_a_new_tensor_that_needs_a_gradient_is_nobodys() -> None:
+    """Of all calls there is one recording, which chooses."""
+
+    def function(x: Tensor) -> tuple[Tensor, Tensor]:
+        u = x.detach().requires_grad_(True)
+        loss = u.square().sum()
+        (gradient,) = torch.autograd.grad(loss, u)
+        best = x * 1
+        if loss.detach() > 6:
+            best = x * 2
+        return best, gradient * 3
+
+    recorded = hostjit.capture(function)
+    for number in range(9):
+        x = WAYS[number % 3].clone()
+        torch.testing.assert_close(recorded(x), function(x))
+    assert len(recorded.specializations) == 1

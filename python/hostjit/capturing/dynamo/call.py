@@ -38,7 +38,7 @@ from hostjit.capturing.dynamo.field_reads import FieldReads, noting_field_reads
 from hostjit.capturing.dynamo.growing_lengths import stopping_at_lengths
 from hostjit.capturing.dynamo.growing_lists import following_growth
 from hostjit.capturing.dynamo.guard_lives import guards_are_free
-from hostjit.capturing.dynamo.guarded_results import guarding_duplicates, guarding_results
+from hostjit.capturing.dynamo.guarded_results import guarding_results
 from hostjit.capturing.dynamo.identities import Identity, noting_identities
 from hostjit.capturing.dynamo.installed_names import GRAPH, OF_ONE_CAPTURE
 from hostjit.capturing.dynamo.logged_numbers import logging_numbers
@@ -316,7 +316,6 @@ def _run_dynamo(
         identities = stack.enter_context(noting_identities())
         field_reads = stack.enter_context(noting_field_reads())
         stack.enter_context(whole_operators())
-        stack.enter_context(guarding_duplicates())
         stack.enter_context(guarding_results())
         stack.enter_context(stopping_at_numpy(of_numpy))
         stack.enter_context(items_unknown())

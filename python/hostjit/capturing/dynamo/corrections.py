@@ -30,6 +30,7 @@ from hostjit.capturing.dynamo.global_hooks import guarding_global_hooks
 from hostjit.capturing.dynamo.growing_lists import following_growth_in_frames
 from hostjit.capturing.dynamo.guard_lives import guards_outlive_classes
 from hostjit.capturing.dynamo.guarded_classes import guarding_classes
+from hostjit.capturing.dynamo.guarded_results import guarding_duplicates
 from hostjit.capturing.dynamo.handed_on import handing_on_unread
 from hostjit.capturing.dynamo.handled_asserts import asserting_as_python
 from hostjit.capturing.dynamo.hidden_builtins import guarding_builtins
@@ -93,6 +94,7 @@ _CORRECTIONS = (
     guarding_builtins,
     guarding_imported_modules,
     guarding_library_globals,
+    guarding_duplicates,
     guarding_classes,
     reading_cells,
     guarding_looked_up_keys,

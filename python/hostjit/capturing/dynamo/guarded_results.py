@@ -57,7 +57,7 @@ def _refuse_what_holds_numbers(results: Iterable[Any]) -> None:
 
 @contextlib.contextmanager
 def guarding_duplicates() -> Iterator[None]:
-    """Have a guard on each tensor that is met twice, be one local and the other global too.
+    """Have a guard on each object that is met twice, be one local and the other global too.
 
     Dynamo leaves the guard out then ("we miss a guard here" in make_dupe_guard).
     """

@@ -26,13 +26,24 @@ _ASKING = frozenset(
     {
         *("id", "hash", "is_", "is_not", "weakref", "ref", "proxy", "finalize", "getrefcount"),
         *("WeakKeyDictionary", "WeakValueDictionary", "WeakSet", "WeakTensorKeyDictionary"),
-        *("data_ptr", "untyped_storage", "storage", "_base", "_is_view", "is_set_to", "_version"),
-        *("requires_grad_", "retain_grad", "register_hook", "resize_", "resize_as_", "set_"),
-        *("swap_tensors", "share_memory_", "register_post_accumulate_grad_hook"),
     }
 )
-_CHANGED = frozenset({"data", "requires_grad", "grad"})
+"""Names of global variables."""
+_ASKED = frozenset({"is_", "is_not", "data_ptr", "untyped_storage", "_base", "_is_view"})
+"""Names of attributes."""
+_CHANGING = frozenset(
+    {"requires_grad_", "resize_", "resize_as_", "set_", "share_memory_", "data", "requires_grad"}
+)
+"""Those that change what a tensor is: of one that is new, nobody has another."""
+_NEW = frozenset(
+    {
+        *("detach", "clone", "cat", "stack", "zeros", "ones", "full", "empty", "rand", "randn"),
+        *("zeros_like", "ones_like", "full_like", "empty_like", "rand_like", "randn_like"),
+        *("new_zeros", "new_ones", "new_full", "new_empty", "new_tensor", "tensor", "linspace"),
+    }
+)
 _LOADED = frozenset({"LOAD_FAST", "LOAD_DEREF", "LOAD_ATTR"})
+_ATTRIBUTES = frozenset({"LOAD_ATTR", "LOAD_METHOD"})
 
 
 def may_tell_tensors_apart(function: types.FunctionType, receiver: Any) -> bool:
@@ -134,25 +145,56 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 @functools.lru_cache(maxsize=4096)
 def _tells_apart(code: types.CodeType) -> bool:
     """Whether code may ask which object a tensor is, or changes more of one than what is in it."""
-    if not _ASKING.isdisjoint(code.co_names):
-        return True
-    before: list[dis.Instruction] = []
-    for each in dis.get_instructions(code):
+    instructions = [*dis.get_instructions(code)]
+    new = _new_variables(instructions, code)
+    for index, each in enumerate(instructions):
+        before = instructions[:index]
         match each.opname:
+            case "LOAD_GLOBAL" | "LOAD_NAME":
+                found = each.argval in _ASKING
+            case "LOAD_ATTR" | "LOAD_METHOD":
+                is_changed = each.argval in _CHANGING - {"data", "requires_grad"}
+                found = each.argval in _ASKED or (is_changed and not _is_new(before, new))
+            case "STORE_ATTR":
+                found = each.argval in _CHANGING and not _is_new(before, new)
             case "IS_OP":
                 found = before[-1].opname != "LOAD_CONST"
             case "CONTAINS_OP":
                 found = not _is_of_constants(before)
-            case "STORE_ATTR":
-                found = each.argval in _CHANGED
             case "BUILD_MAP":
                 found = any(x.opname in _LOADED for x in before[-2 * (each.arg or 0) :: 2])
             case name:
                 found = name in ("BUILD_SET", "SET_ADD")
         if found:
             return True
-        before.append(each)
     return False
+
+
+def _new_variables(instructions: list[dis.Instruction], code: types.CodeType) -> set[str]:
+    """Variables that have nothing but new tensors, which no other variable has."""
+    found = {*code.co_varnames[code.co_argcount :]}
+    for index, each in enumerate(instructions):
+        if each.opname.startswith("STORE_FAST") and not _is_made(instructions[:index]):
+            for other in (each, *instructions[max(index - 1, 0) : index]):
+                if "FAST" in other.opname:
+                    found -= {*other.argval} if isinstance(other.argval, tuple) else {other.argval}
+    return found
+
+
+def _is_new(before: list[dis.Instruction], variables: set[str]) -> bool:
+    """Whether what is on top of the stack is a tensor that nobody else has."""
+    if before[-1].opname.startswith("LOAD_FAST"):
+        return before[-1].argval in variables
+    return _is_made(before)
+
+
+def _is_made(before: list[dis.Instruction]) -> bool:
+    """Whether a call has just made a new tensor."""
+    if not before or before[-1].opname not in ("CALL", "CALL_KW"):
+        return False
+    names = (each.argval for each in reversed(before) if each.opname in _ATTRIBUTES)
+    made = next(names, None)
+    return made in _NEW or (made == "requires_grad_" and next(names, None) in _NEW)
 
 
 def _is_of_constants(before: list[dis.Instruction]) -> bool:
