@@ -36,7 +36,8 @@ class ReadGuard:
 
     Args:
         program: computes them, and what it hands on; without an effect.
-        inputs: where its inputs are found, as `_C.Specialization` takes bindings; no open numbers.
+        inputs: where its inputs are found, as `_C.Specialization` takes bindings. Open numbers are
+            among them only where the call path compares.
         expected: the values that were read.
         where: the lines that read them, "file:line" each.
         generators: those that operators are given; the program may draw from them.
