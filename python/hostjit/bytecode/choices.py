@@ -14,11 +14,10 @@ import dis
 import functools
 import itertools
 import operator
-import threading
 import types
 import weakref
 from collections.abc import Iterable, Iterator, Sequence, Set
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch._dynamo.bytecode_transformation import (
@@ -28,6 +27,8 @@ from torch._dynamo.bytecode_transformation import (
 )
 
 from hostjit.bytecode.appended import become, beside
+from hostjit.bytecode.chooser import current_chooser
+from hostjit.bytecode.exits import instructions_of_exits, is_test, with_exits
 from hostjit.bytecode.flow import LOADS, CodeFlow
 from hostjit.bytecode.making import function_of
 from hostjit.bytecode.regions import Region, code_of_region, find_region, with_calls_of_regions
@@ -37,8 +38,6 @@ from hostjit.bytecode.splits import may_be_taken_apart
 __all__ = [
     "Chain",
     "Choice",
-    "Chooser",
-    "chooses_by",
     "is_of_choice",
     "is_of_tensors",
     "with_choices",
@@ -91,34 +90,9 @@ _FIRST_IN_PLACE = 13
 _LAST_OF_NUMBERS = 25
 
 
-class Chooser(Protocol):
-    """What runs the `if` statements of this thread."""
-
-    def choose(self, choice: Choice, test: Any, taken: Sequence[Any]) -> Any:
-        """Return what the function of a choice returns, given what its test has found."""
-
-
-class _Thread(threading.local):
-    chooser: Chooser | None = None
-
-
-_thread = _Thread()
 # Code that was made of other code, and that. A dict would keep all of it.
 _origins: weakref.WeakKeyDictionary[types.CodeType, types.CodeType] = weakref.WeakKeyDictionary()
 _of_choices: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
-
-
-class chooses_by:  # noqa: N801
-    """Have a chooser run the `if` statements of this thread, while this is entered."""
-
-    def __init__(self, chooser: Chooser) -> None:
-        self._chooser: Chooser | None = chooser
-
-    def __enter__(self) -> None:
-        _thread.chooser, self._chooser = self._chooser, _thread.chooser
-
-    def __exit__(self, *_: object) -> None:
-        _thread.chooser, self._chooser = self._chooser, None
 
 
 def is_of_choice(code: types.CodeType) -> bool:
@@ -183,7 +157,7 @@ class Choice:
     in_place: frozenset[str]
 
     def __call__(self, test: Any, *taken: Any) -> Any:
-        chooser = _thread.chooser
+        chooser = current_chooser()
         return self.run(bool(test), taken) if chooser is None else chooser.choose(self, test, taken)
 
     def run(self, answer: bool, taken: Sequence[Any]) -> Any:
@@ -245,20 +219,25 @@ def _has_choices(code: types.CodeType) -> bool:
         if each.opname == "IS_OP" and before not in ("None", "True", "False"):
             return False
         before = each.argrepr if each.opname == "LOAD_CONST" else ""
-        count += _is_test(each.opname)
+        count += is_test(each.opname)
     return 0 < count <= _MOST_TESTS and len(instructions) <= _MOST_OF_CODE
 
 
-def _is_test(name: str) -> bool:
-    return name.startswith("POP_JUMP") and not name.endswith("NONE")
+def with_choices(function: types.FunctionType, *, leaves: bool = True) -> types.FunctionType:
+    """Return a function that does the same, and asks a `Choice` for each `if` that computes.
 
-
-def with_choices(function: types.FunctionType) -> types.FunctionType:
-    """Return a function that does the same, and asks a `Choice` for each `if` that computes."""
-    if not _has_choices(function.__code__):
+    `leaves`: it asks for each test by which loops are left early, too; see `with_exits`.
+    """
+    origin = function.__code__
+    if not _has_choices(origin):
         return function
     compared = rewritten(function, _with_comparisons)
-    return _with_choices(compared, function.__code__) or function
+    asking = with_exits(compared.__code__, origin) if leaves else None
+    if asking is None:
+        return _with_choices(compared, origin) or function
+    _origins[asking] = origin
+    made = function_of(compared, asking)
+    return _with_choices(made, origin) or made
 
 
 def _with_comparisons(instructions: list[Instruction]) -> list[Instruction]:
@@ -267,7 +246,7 @@ def _with_comparisons(instructions: list[Instruction]) -> list[Instruction]:
     for index, each in enumerate(instructions):
         kept.append(each)
         behind = instructions[index + 1 : index + 2]
-        if each.opname != "COMPARE_OP" or not behind or not _is_test(behind[0].opname):
+        if each.opname != "COMPARE_OP" or not behind or not is_test(behind[0].opname):
             continue
         comparison = _COMPARISONS.get(str(each.argval).removeprefix("bool(").removesuffix(")"))
         if comparison is None:
@@ -333,7 +312,7 @@ def _way(body: types.FunctionType, answer: bool, origin: types.CodeType) -> type
 
 def _is_answered(instructions: Sequence[Instruction], index: int) -> bool:
     """Whether a jump is that of the statement whose function the code is."""
-    if not _is_test(instructions[index].opname):
+    if not is_test(instructions[index].opname):
         return False
     index -= 1
     while instructions[index].opname in ("NOP", "JUMP_FORWARD", "TO_BOOL"):
@@ -349,13 +328,14 @@ class _Statements:
         self._instructions = instructions
         self._code = code
         self._flow = CodeFlow(instructions, code)
+        self._of_exits = instructions_of_exits(instructions)
 
     def found(self) -> Iterator[tuple[Region, int, frozenset[Chain], frozenset[str]]]:
         """Yield their regions, from the largest on, and what is known of each; see `Choice`."""
         found = [
             statement
             for index, each in enumerate(self._instructions)
-            if _is_test(each.opname) and index in self._flow.depths
+            if is_test(each.opname) and index in self._flow.depths
             if (statement := self._statement(index)) is not None
         ]
         yield from sorted(found, key=lambda each: -len(each[0].inside))
@@ -424,7 +404,7 @@ class _Statements:
             if at in inside:
                 continue
             each = self._instructions[at]
-            if not (each.opname in _COMPUTING or _is_test(each.opname)):
+            if not (each.opname in _COMPUTING or is_test(each.opname)):
                 return None
             if each.opname == "POP_TOP" and self._flow.depths[at] <= base:
                 return None
@@ -447,7 +427,7 @@ class _Statements:
         chains: set[Chain] = set()
         in_place: set[str] = set()
         seen: set[int] = set()
-        for index in sorted(inside):
+        for index in sorted(inside - self._of_exits):
             each = self._instructions[index]
             if each.opname in LOADS or each.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
                 if each.opname == "LOAD_DEREF":

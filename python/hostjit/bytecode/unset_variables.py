@@ -13,7 +13,9 @@ one that has it raises UnboundLocalError, as ever.
 
 from __future__ import annotations
 
+import dis
 import types
+from collections.abc import Set
 
 from torch._dynamo.bytecode_transformation import (
     Instruction,
@@ -31,7 +33,7 @@ from hostjit.bytecode.making import JUMP_IF_NOT, begin_of
 from hostjit.bytecode.rewriting import with_more_variables
 from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 
-__all__ = ["with_marks"]
+__all__ = ["marked", "with_marks"]
 
 _OTHER_READS = frozenset({"DELETE_FAST", "LOAD_FAST_AND_CLEAR"})
 
@@ -54,12 +56,22 @@ def with_marks(code: types.CodeType) -> types.CodeType | None:
         for name in flow.needed_by(head, inside) - flow.assigned_at(head, parameters)
         if not flow.is_cell(name)
     }
-    names -= {each.argval for each in instructions if each.opname in _OTHER_READS}
+    return marked(code, names)
+
+
+def marked(code: types.CodeType, names: Set[str]) -> types.CodeType | None:
+    """Return code in which some variables have values from the begin on; None if none may.
+
+    `names`: of variables that no function inside knows.
+    """
+    others = {each.argval for each in dis.get_instructions(code) if each.opname in _OTHER_READS}
+    names = names - others
     if not names:
         return None
 
     def rewrite(found: list[Instruction]) -> tuple[list[Instruction], list[str]]:
         begin = begin_of(found)
+        flow, parameters = CodeFlow(found, code), parameters_of(code)
         made: list[Instruction] = []
         for index, each in enumerate(found):
             if index == begin:
@@ -68,7 +80,8 @@ def with_marks(code: types.CodeType) -> types.CodeType | None:
                     made.append(create_instruction("STORE_FAST", argval=name))
             made.append(each)
             if each.opname in LOADS and each.argval in names:
-                made += _checked(each)
+                if each.argval not in flow.assigned_at(index, parameters):
+                    made += _checked(each)
         return with_handlers(made, {*made}, 0), []
 
     return with_more_variables(code, rewrite)

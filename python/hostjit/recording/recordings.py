@@ -49,7 +49,7 @@ from hostjit.recording.calls.varying import Varying
 from hostjit.recording.code.reachable import may_tell_tensors_apart
 from hostjit.recording.errors import MismatchError, refusal_of
 from hostjit.recording.graph.open_arguments import OpenArguments
-from hostjit.recording.graph.recorder import Read
+from hostjit.recording.graph.recorder import Read, Recorder
 from hostjit.recording.limits import Limits
 from hostjit.recording.options import RecordingOptions
 from hostjit.recording.reach.attributes import Attribute, Attributes
@@ -111,7 +111,7 @@ class Recordings(Specializer):
         self._varying = self._new_varying()
         self._outside = self._new_outside()
         self._ran_backward = False
-        self._chooses = True
+        self._chooses = self._leaves = True
         self._tensors_met: dict[tuple[int, str], tuple[Attribute, int]] = {}
         # The code of the target, and what that is with its choices.
         self._chooser: tuple[types.CodeType, types.CodeType] | None = None
@@ -370,9 +370,9 @@ class Recordings(Specializer):
         self._note_run(run)
         if run.tuned:
             return None  # the next call finds what was chosen
-        if recorder.choosing.is_refused or recorder.is_ambiguous:
-            self._chooses = False
-            return None  # the next call is recorded for what it decides
+        is_refused = recorder.choosing.is_refused or recorder.leaving.is_refused
+        if is_refused or recorder.is_ambiguous:
+            return self._follow_less(recorder)
         self._ran_backward = self._ran_backward or recorder.ran_backward
         if recorder.ran_backward and not backward_is_plain():
             return None
@@ -432,8 +432,7 @@ class Recordings(Specializer):
         try:
             replay, specialization = run.make(signature)
         except SelectedCopyError:
-            self._chooses = False
-            return None  # the next call is recorded for what it decides
+            return self._follow_less(recorder)
         except UntakenAttributesError as error:
             self.attributes.refuse(error.keys)
             return None
@@ -449,6 +448,13 @@ class Recordings(Specializer):
         replay.note_cost(begin)
         self._calls.add(replay, calls)
         return specialization
+
+    def _follow_less(self, recorder: Recorder) -> None:
+        """Have the next call recorded for what it decides: others are not as this call was."""
+        if recorder.leaving.is_met:
+            self._leaves, self._chooser = False, None
+        else:
+            self._chooses = False
 
     def _start_over(self) -> None:
         """Forget what was recorded: the next recordings are for more calls."""
@@ -484,7 +490,8 @@ class Recordings(Specializer):
         if may_tell_tensors_apart(function, receiver):
             return self.target
         if self._chooser is None or self._chooser[0] is not function.__code__:
-            self._chooser = function.__code__, with_choices(function).__code__
+            made = with_choices(function, leaves=self._leaves)
+            self._chooser = function.__code__, made.__code__
         made = function_of(function, self._chooser[1])  # with the defaults of now
         return types.MethodType(made, receiver) if is_method else made
 

@@ -11,8 +11,7 @@ not used where a selected copy would not be.
 from __future__ import annotations
 
 import builtins
-import functools
-import sys
+import math
 import types
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,17 +21,16 @@ import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from hostjit.bytecode.choices import Chain, Choice, is_of_choice, is_of_tensors
-from hostjit.bytecode.uses import uses_of_variable
+from hostjit.bytecode.choices import Chain, Choice, is_of_tensors
+from hostjit.bytecode.exits import Exit, Leave
 from hostjit.capturing.instances import instance_dict, is_one_of
-from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.recording.code.handlers import may_raise
-from hostjit.recording.code.libraries import is_own
 from hostjit.recording.code.seen_code import Unseen
-from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, TENSORS, ReadNumber, are_kept
+from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
 from hostjit.recording.graph.recorded_graph import memory_of
 from hostjit.recording.graph.references import replace_everywhere
+from hostjit.recording.graph.selecting import CannotSelectError, Selected, is_number, root_of
 from hostjit.recording.reach.attributes import as_defined
 
 if TYPE_CHECKING:
@@ -53,10 +51,6 @@ _MOST_COST = 1 << 15
 _PRODUCTS = (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)
 # So much is looked at of what is in containers.
 _MOST_ITEMS = 64
-
-
-class _CannotChooseError(Exception):
-    """The ways through a statement lead to what cannot be selected."""
 
 
 class _Way:
@@ -97,6 +91,8 @@ class Choosing:
         self.outside: dict[torch.fx.Node, torch.Tensor] = {}
         self.originals: dict[int, torch.Tensor] = {}
         self.aliases: list[torch.Tensor] = []
+        # What a read compares, and what of that is about the number alone.
+        self.answered: list[tuple[torch.fx.Node | None, torch.fx.Node | None]] = []
 
     @property
     def _recorder(self) -> Recorder:
@@ -119,7 +115,7 @@ class Choosing:
         others = {True: denied, False: decision}  # where the other way is gone
         way = _Way(others[answer], is_taken=True)
         values = self._run(choice, answer, taken, way)
-        count = len(recorder.reads)
+        count, mark = len(recorder.reads), recorder.leaving.mark()
         if not (way.does_more or recorder.problem):
             try:
                 other = self._speculated(choice, not answer, taken, others[not answer])
@@ -130,6 +126,7 @@ class Choosing:
                 # What eager computes is known: whatever goes wrong with the rest, it is compared.
                 recorder.problem = ""
                 del recorder.reads[count:]
+                recorder.leaving.put_back(mark)
         count = len(recorder.reads)
         bool(decision)  # which a replay compares
         for read in recorder.reads[count:]:
@@ -141,14 +138,40 @@ class Choosing:
         return choice.region.tells_where and values[0] != choice.join
 
     def _may_choose(self, choice: Choice, test: Any, taken: Sequence[Any]) -> bool:
-        if not is_one_of(type(test), TENSORS) or test.numel() != 1:
-            return False
-        if test.layout is not torch.strided or not test.is_cpu:
+        if not _is_answer(test):
             return False
         local = dict(zip(choice.region.taken, taken, strict=True))
-        if any(name in local and not _is_number(local[name]) for name in choice.in_place):
+        if any(name in local and not is_number(local[name]) for name in choice.in_place):
             return False
         return all(_may_ask(chain, local, choice.ways[0]) for chain in choice.chains)
+
+    def leave(self, leave: Leave, test: Any, values: Sequence[Any]) -> bool:
+        """Return the answer to the test of a loop.
+
+        `values`: what the variables have that are needed behind the loop.
+        """
+        recorder = self._recorder
+        if isinstance(test, ReadNumber):
+            test = test.tensor
+        with Unseen():
+            is_followed = not recorder.problem and _is_answer(test)
+        if not is_followed:
+            return bool(test)
+        with torch.no_grad():
+            decision = test.detach().reshape(()).to(torch.bool, copy=True)
+        with _disable_current_modes():
+            answer = bool(decision)
+        if answer != leave.answer or not all(way.is_taken for way in self.ways):
+            return recorder.leaving.stay(leave, decision, values)
+        count = len(recorder.reads)
+        bool(decision)  # which a replay compares
+        for read in recorder.reads[count:]:
+            read.is_of_choice = True
+        return answer
+
+    def arrive(self, place: Exit, values: Sequence[Any]) -> Sequence[Any]:
+        """Return what the variables become that are needed behind a loop, which is left."""
+        return self._recorder.leaving.arrive(place, values)
 
     def _run(self, choice: Choice, answer: bool, taken: Sequence[Any], way: _Way) -> Any:
         """Return what a way through a statement returns."""
@@ -167,7 +190,7 @@ class Choosing:
         try:
             values = self._run(choice, answer, taken, _Way(others, is_taken=False))
             if recorder.problem:
-                raise _CannotChooseError
+                raise CannotSelectError
         finally:
             recorder.handled, recorder.has_hooks = handled, has_hooks
         return values
@@ -177,7 +200,7 @@ class Choosing:
         for way in self.ways:
             way.does_more = True
         if not all(way.is_taken for way in self.ways):
-            raise _CannotChooseError
+            raise CannotSelectError
 
     def note_operator(self, func: Any, args: Any) -> None:
         """Look at an operator that is about to run in some ways."""
@@ -188,36 +211,44 @@ class Choosing:
         if func._schema.is_mutable or draws or is_costly or may_raise(func, args):
             self.note_more()
 
+    def is_conditional(self) -> bool:
+        """Tell whether some calls like this one do not come to what runs now."""
+        return bool(self.ways or self._recorder.leaving.flags())
+
     def as_answered(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Return whether the ways that run now have a number, or others are gone."""
-        value = tensor.item()
-        same: torch.Tensor
+        """Return whether a number is what it is now, or others do not come here."""
+        flags = [*self._recorder.leaving.flags(), *(way.others for way in self.ways)]
+        with _disable_current_modes():
+            value = tensor.item()
         with self._recorder:
-            same = aten.eq.Scalar(tensor, value)
-            for way in reversed(self.ways):
-                same = aten.logical_or.default(same, way.others)
-        if not same.item():
-            self.note_more()  # NaN
-        return same
+            same = found = _has_value(tensor, value)
+            for flag in reversed(flags):
+                found = aten.logical_or.default(found, flag)
+        self.answered.append((self._recorder.node_of(found), self._recorder.node_of(same)))
+        return found
 
     def _combined(
         self, choice: Choice, decision: torch.Tensor, answer: bool, values: Any, other: Any
     ) -> Any:
-        """Return what the function returns by either answer; raises _CannotChooseError."""
+        """Return what the function returns by either answer; raises CannotSelectError."""
         place = choice.join
         told: tuple[Any, ...] = ()
         if choice.region.tells_where:
             (place, *values), (other_place, *other) = values, other
             told = (place,)
             if place != other_place:
-                raise _CannotChooseError
-        selected = _Selected(self._recorder, choice, decision, answer)
+                raise CannotSelectError
+        selected = Selected(self._recorder, choice.code, decision, answer)
         made = [
             selected.variable(*each)
             for each in zip(choice.names_at(place), values, other, strict=True)
         ]
-        self._selected += selected.tensors
+        self.note_selected(selected)
         return (*told, *made)
+
+    def note_selected(self, selected: Selected) -> None:
+        """Note what was selected, and what of."""
+        self._selected += selected.tensors
 
     def note_writes(self, tensors: Iterable[torch.Tensor]) -> None:
         """Note that tensors are written: what was selected would be another by then."""
@@ -245,7 +276,7 @@ class Choosing:
         for memory in _groups(memory for _, memory in self._selected):
             own = {node for node, found in self._selected if not memory.isdisjoint(found)}
             pairs = zip(nodes, tensors, strict=True)
-            roots = {_root(node) for node, tensor in pairs if memory_of(tensor) in memory}
+            roots = {root_of(node) for node, tensor in pairs if memory_of(tensor) in memory}
             if not roots & own:
                 continue
             flag = self.outside.get(next(iter(roots)))
@@ -254,6 +285,25 @@ class Choosing:
                 self.is_refused = True
             elif flag is not None:
                 self._recorder.expect_choice(flag)
+
+
+def _is_answer(test: Any) -> bool:
+    """Whether something is a tensor whose truth decides."""
+    if not is_one_of(type(test), TENSORS) or test.numel() != 1:
+        return False
+    return test.layout is torch.strided and test.is_cpu
+
+
+def _has_value(tensor: torch.Tensor, value: Any) -> torch.Tensor:
+    """Whether a tensor has a value, which tells zeros and NaN from others."""
+    if value != value:
+        return aten.isnan.default(tensor)  # type: ignore[no-any-return]
+    same: torch.Tensor = aten.eq.Scalar(tensor, value)
+    if type(value) is float and value == 0:
+        is_negative = math.copysign(1.0, value) < 0
+        sign = aten.eq.Scalar(aten.signbit.default(tensor), is_negative)
+        same = aten.logical_and.default(same, sign)
+    return same
 
 
 def _cost(func: Any, args: Any) -> int:
@@ -272,140 +322,6 @@ def _groups(memories: Iterable[set[int]]) -> list[set[int]]:
         joined = memory.union(*(each for each in found if not each.isdisjoint(memory)))
         found = [*(each for each in found if each.isdisjoint(memory)), joined]
     return found
-
-
-def _root(node: torch.fx.Node) -> torch.fx.Node:
-    """What a node is a view of."""
-    while isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
-        node = node.all_input_nodes[0]
-    return node
-
-
-class _Selected:
-    """What variables become by a decision.
-
-    Attributes:
-        tensors: of each that is a tensor, what it is in the graph, and the memory that it may have.
-    """
-
-    def __init__(
-        self, recorder: Recorder, choice: Choice, decision: torch.Tensor, answer: bool
-    ) -> None:
-        self._recorder = recorder
-        self._choice = choice
-        self._decision = decision
-        self._answer = answer
-        self.tensors: list[tuple[torch.fx.Node, set[int]]] = []
-        self._made: dict[tuple[int, int], torch.Tensor] = {}
-
-    def variable(self, name: str, taken: Any, other: Any) -> Any:
-        """Return what a variable becomes, which is `taken` now; raises _CannotChooseError.
-
-        `name`: empty for an item of a tuple in a variable.
-        """
-        if taken is other:
-            return taken
-        if is_one_of(type(taken), IMMUTABLE_TYPES) and same_constant(taken, other):
-            return taken
-        if _is_number(taken) and _is_number(other):
-            return self._number(name, taken, other)
-        if type(taken) is type(other) is tuple and len(taken) == len(other):
-            return tuple(map(functools.partial(self.variable, ""), taken, other))
-        pair = id(taken), id(other)
-        if pair not in self._made:
-            if not (is_one_of(type(taken), TENSORS) and is_one_of(type(other), TENSORS)):
-                raise _CannotChooseError
-            self._made[pair] = self._tensor(taken, other)
-        return self._made[pair]
-
-    def _tensor(self, taken: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        if type(taken) is not torch.Tensor or type(other) is not torch.Tensor:
-            raise _CannotChooseError
-        if _kind_of(taken) != _kind_of(other) or taken.requires_grad or other.requires_grad:
-            raise _CannotChooseError
-        if taken.is_inference() or other.is_inference() or not taken.is_cpu:
-            raise _CannotChooseError
-        made = self._where(taken, other)
-        node = self._recorder.node_of(made)
-        if node is None or made.stride() != taken.stride():
-            raise _CannotChooseError
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
-            again = taken.detach()
-            memory = {memory_of(taken), memory_of(other)}
-            self._recorder.note_as(again, node)
-        originals = self._recorder.choosing.originals
-        originals[id(again)] = originals.get(id(taken), taken)
-        self._recorder.choosing.aliases.append(again)
-        flags = [self._is_outside(each) for each in (taken, other)]
-        if any(flag is not None for flag in flags):
-            never = torch.full((), False, dtype=torch.bool, device="cpu")
-            pair = (never if flag is None else flag for flag in flags)
-            self._recorder.choosing.outside[node] = self._where(*pair)
-        self.tensors.append((node, memory))
-        return again
-
-    def _is_outside(self, tensor: torch.Tensor) -> torch.Tensor | None:
-        """Whether a tensor was there before the call, by a bool; None where it was not."""
-        node = self._recorder.node_of(tensor)
-        assert node is not None
-        root = _root(node)
-        if root.op == "placeholder":
-            return torch.full((), True, dtype=torch.bool, device="cpu")
-        return self._recorder.choosing.outside.get(root)
-
-    def _where(self, taken: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-        pair = (taken, other) if self._answer else (other, taken)
-        with torch.no_grad():
-            return torch.where(self._decision, *pair)
-
-    def _number(self, name: str, taken: Any, other: Any) -> ReadNumber:
-        """Return what stands for a number, where the function keeps that to itself."""
-        numbers = [taken, other]
-        if not any(isinstance(each, ReadNumber) for each in numbers):
-            self._check_kept(name)
-        kinds = {_kind_of_number(each) for each in numbers}
-        if len(kinds) > 1:
-            raise _CannotChooseError
-        is_int = kinds == {int}
-        if is_int and not all(map(_is_small, numbers)):
-            raise _CannotChooseError
-        found = [self._tensor_of(each) for each in numbers]
-        self._recorder.has_numbers = True
-        return ReadNumber(self._where(*found), self._recorder, is_small=is_int)
-
-    def _tensor_of(self, number: Any) -> torch.Tensor:
-        if isinstance(number, ReadNumber):
-            return number.tensor
-        dtype = torch.float64 if type(number) is float else torch.int64
-        return torch.full((), number, dtype=dtype, device="cpu")
-
-    def _check_kept(self, name: str) -> None:
-        """Refuse a variable whose number others may see; raises _CannotChooseError."""
-        frame = sys._getframe()
-        while not is_of_choice(frame.f_code) and is_own(frame.f_code.co_filename):
-            assert frame.f_back is not None
-            frame = frame.f_back
-        uses = uses_of_variable(self._choice.code, name) if name else None
-        if uses is None or not are_kept(uses, frame, self._recorder):
-            raise _CannotChooseError
-
-
-def _kind_of(tensor: torch.Tensor) -> tuple[Any, ...]:
-    return tensor.dtype, tensor.device, tensor.layout, tensor.shape, tensor.stride()
-
-
-def _is_number(value: Any) -> bool:
-    return type(value) in (int, float) or isinstance(value, ReadNumber)
-
-
-def _kind_of_number(value: Any) -> type:
-    if isinstance(value, ReadNumber):
-        return float if value.tensor.is_floating_point() else int
-    return type(value)
-
-
-def _is_small(value: Any) -> bool:
-    return value.is_small if isinstance(value, ReadNumber) else abs(value) <= LARGEST_SMALL_INT
 
 
 def _may_ask(chain: Chain, local: Mapping[str, Any], body: types.FunctionType) -> bool:

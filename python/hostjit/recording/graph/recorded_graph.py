@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -41,6 +41,7 @@ class RecordedGraph:
         self.problem = ""
         self.failure = CaptureFailure.UNSUPPORTED_PROGRAM
         self._state = state
+        self._given = [*leaves]
         self._leaves = {id(leaf): index for index, leaf in reversed([*enumerate(leaves)])}
         self.opened: list[OpenArgument] = []
         self.kept: dict[int, Kept] = {}
@@ -49,6 +50,8 @@ class RecordedGraph:
         self._nodes: dict[int, torch.fx.Node] = {}
         self._alive: list[torch.Tensor] = []
         self._of_storage: dict[int, list[torch.Tensor]] = {}
+        # Memory, in the order in which it came into the graph; that of inputs is older than all.
+        self._memories: dict[int, int] = {}
         self._of_several: set[int] = set()
         self.is_ambiguous = False
         self._with_gradients = torch.is_grad_enabled()
@@ -89,6 +92,7 @@ class RecordedGraph:
         with place(first):
             node = self.graph.placeholder(f"input_{len(self.sources)}")
         self._last_placeholder = node
+        self._memories[memory_of(tensor)] = -1
         self.sources.append(source)
         self.note(tensor, node)
         return node
@@ -102,6 +106,7 @@ class RecordedGraph:
         if (made := Made.of(tensor)) is not None:
             self.made[node] = made
         self.storages[node] = memory_of(tensor)
+        self._memories.setdefault(self.storages[node], len(self._memories))
         self._of_storage.setdefault(self.storages[node], []).append(tensor)
 
     def note_as(self, tensor: torch.Tensor, node: torch.fx.Node) -> None:
@@ -112,6 +117,35 @@ class RecordedGraph:
         self._nodes[id(tensor)] = node
         self._alive.append(tensor)
         self._of_several.add(memory_of(tensor))
+
+    def num_memories(self) -> int:
+        """Return what tells `was_there` the memory of now from that of later tensors."""
+        return len(self._memories)
+
+    def was_there(self, tensor: torch.Tensor, num_memories: int) -> bool:
+        """Tell whether the memory of a tensor was there at some time."""
+        return self._memories.get(memory_of(tensor), -1) < num_memories
+
+    def last_node(self) -> torch.fx.Node:
+        """Return the node that was added last."""
+        last: torch.fx.Node = next(iter(reversed(self.graph.nodes)))
+        return last
+
+    def nodes_behind(self, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
+        """Yield the nodes that were added later than one, and inputs apart."""
+        behind = node.next
+        while behind.op != "root":
+            yield behind
+            behind = behind.next
+
+    def tensors_with_gradients(self) -> list[torch.Tensor]:
+        """Return the tensors that need gradients, of those that existed before the call."""
+        found = [*self._given, *(tensor for tensor, _ in self._state.tensors.values())]
+        return [each for each in found if each.requires_grad]
+
+    def is_object_outside(self, value: object) -> bool:
+        """Tell whether an object existed before the call, and is compared."""
+        return id(value) in self._state.objects
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is in the graph."""

@@ -30,6 +30,7 @@ from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.choosing import Choosing
 from hostjit.recording.graph.constant_reads import varying_nodes
 from hostjit.recording.graph.inputs import Constant, Leaf, OpenArgument, Source
+from hostjit.recording.graph.leaving import Leaving
 from hostjit.recording.graph.places import Place
 from hostjit.recording.graph.recorded_graph import RecordedGraph
 from hostjit.recording.graph.sizes import has_unknown_sizes, record_sized
@@ -108,6 +109,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         has_numbers: the code has something that stands for a number.
         places: views that the code has selected by a number, by their nodes.
         choosing: statements of the code that choose by values.
+        leaving: loops of the code that others may leave earlier.
         most: so many nodes are recorded, and few backward passes: more are not worth what it takes.
         is_over: more ran.
     """
@@ -132,6 +134,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         self.has_numbers = False
         self.places: list[Place] = []
         self.choosing = Choosing(self)
+        self.leaving = Leaving(self)
         self.most = math.inf
         self.is_over = False
         self._backward, self._num_backward = -1, 0
@@ -165,7 +168,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         if (made := Made.of(expected)) is not None:
             self.made[copy] = made
         where = user_line(sys._getframe(1))
-        is_of_choice = bool(self.choosing.ways)
+        is_of_choice = self.choosing.is_conditional()
         read = Read(copy, expected, where, is_size=is_size, is_of_choice=is_of_choice)
         self.reads.append(read)
 
@@ -186,7 +189,12 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         """Forget the reads of what is the same at each call."""
         if self.reads:
             varying = varying_nodes(self.graph, self.sources, self.storages)
-            self.reads = [read for read in self.reads if read.node in varying]
+            constant = {whole for whole, alone in self.choosing.answered if alone not in varying}
+            self.reads = [
+                read
+                for read in self.reads
+                if read.node in varying and read.node.args[0] not in constant
+            ]
 
     @property
     def reads_floats(self) -> bool:
@@ -302,11 +310,12 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             self._num_backward += task != self._backward
             self._backward = task
         if str(func) == _SCALAR_READ:
-            is_chosen = bool(self.choosing.ways)
+            is_chosen = self.choosing.is_conditional()
             self._read(self.choosing.as_answered(args[0]) if is_chosen else args[0], ".item()")
             return func(*args, **kwargs)
         if self.choosing.ways:
             self.choosing.note_operator(func, args)
+        self.leaving.note_operator(func, args, kwargs)
         if func is aten.equal.default:
             return self._equal(*args)
         if func is aten.lift_fresh.default and not self.knows(args[0]):
@@ -336,7 +345,9 @@ class Recorder(RecordedGraph, TorchDispatchMode):
     ) -> None:
         """Record what an operator did."""
         if func._schema.is_mutable:
-            self.choosing.note_writes(_written(func, args, kwargs))
+            written = _written(func, args, kwargs)
+            self.choosing.note_writes(written)
+            self.leaving.note_writes(written)
         if func._schema.is_mutable and func.namespace == "aten":
             try:
                 refuse_overlapping_operands(func, args, kwargs)

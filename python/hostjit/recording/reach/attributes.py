@@ -220,6 +220,7 @@ class Accesses:
         self._first: dict[tuple[int, str], bool] = {}
         self._others: set[tuple[int, str]] = set()
         self._assigned: set[tuple[int, str]] = set()
+        self._num_assigned = 0
         self._read: set[tuple[int, str]] = set()
         self._thread = threading.get_ident()
         self._entered: list[tuple[type, str]] = []
@@ -262,6 +263,7 @@ class Accesses:
         """Note that an attribute of an object is read, or assigned."""
         if threading.get_ident() != self._thread:
             return
+        self._num_assigned += assigns
         self._first.setdefault((id(owner), name), assigns)
         (self._assigned if assigns else self._read).add((id(owner), name))
         if assigns and self._is_number(owner, name):
@@ -294,6 +296,10 @@ class Accesses:
     def has_read(self, key: tuple[int, str]) -> bool:
         """Tell whether an attribute, by `Attribute.key`, was read."""
         return key in self._read
+
+    def num_assigned(self) -> int:
+        """Return how often some of the attributes were assigned."""
+        return self._num_assigned
 
     def assigned(self) -> Iterator[tuple[Any, str]]:
         """Yield the objects whose attributes were assigned, and the names of these."""

@@ -115,6 +115,10 @@ class Entry:
         if self.differs():
             yield self.where()
 
+    def changed(self) -> dict[Any, Any]:
+        """Return what differs, by places: what is there now, or an object of its own."""
+        return {None: object()} if self.differs() else {}
+
     def watches(self) -> list[tuple[Any, ...]]:
         """Return what the call path compares: what is there now, once `differs` says no."""
         return []
@@ -322,6 +326,15 @@ class Items(Entry):
         yield from (f"{self.path}.{key}" for key in keys)
         if not keys:
             yield self.path
+
+    def changed(self) -> dict[Any, Any]:
+        if not (self._by_name and self.differs()) or not self._has_same_places():
+            return super().changed()
+        return {
+            key: self._now(key)
+            for key, was in self._expected.items()
+            if not same(self._now(key), was)
+        }
 
     def where(self) -> str:
         if self._by_name:

@@ -252,6 +252,14 @@ class State(Walk):
         """Say of everything what is not as it was found."""
         return [what for entry in self._entries.values() for what in entry.changes()]
 
+    def changed(self) -> dict[Any, Any]:
+        """Return all that is not as it was found, by places: other objects for other changes."""
+        return {
+            (key, place): now
+            for key, entry in self._entries.items()
+            for place, now in entry.changed().items()
+        }
+
     def holds(self) -> bool:
         """Tell whether all that is watched is as it was found."""
         return not any(entry.differs() for entry in self.entries())

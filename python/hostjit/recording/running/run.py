@@ -15,7 +15,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit import _C
-from hostjit.bytecode.choices import chooses_by, is_of_choice
+from hostjit.bytecode.choices import is_of_choice
+from hostjit.bytecode.chooser import chooses_by
 from hostjit.capturing.arguments import walk_arguments
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.guards.structures import compares_identities
@@ -148,6 +149,7 @@ class RecordedRun:
         before = ThreadState.current()
         for code, variables in codes.items():
             state.add_code(code, variables)
+        recorder.leaving.state = self._changed_so_far
         recorder.caller = sys._getframe()
         args = self._args
         if self._owner.open_arguments is not None:
@@ -185,10 +187,18 @@ class RecordedRun:
             if profiler is not None:
                 profiler.enable()  # here, in a frame that it has seen begin
         recorder.leave_seeds()
+        recorder.leaving.note_end()
         recorder.drop_constant_reads()
         self.tuned = self._launches.tuned
         self.changes_settings = ThreadState.current() != before
         self._result, self._plain = result, plain_values(result)
+
+    def _changed_so_far(self) -> dict[Any, Any]:
+        """Return what is another by now than when the call began, by places."""
+        found = self._state.changed()
+        found["assigned", self._accesses.num_assigned()] = None
+        found["thread", ThreadState.current()] = None
+        return found
 
     def put_back(self) -> Any:
         """Return the result that eager would, and give others the tensors that it would give them.

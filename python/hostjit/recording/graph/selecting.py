@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What variables of a recorded call become by a decision: one of two things, selected."""
+
+from __future__ import annotations
+
+import functools
+import sys
+import types
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from hostjit.bytecode.choices import is_of_choice
+from hostjit.bytecode.uses import uses_of_variable
+from hostjit.capturing.instances import is_one_of
+from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
+from hostjit.recording.code.libraries import is_own
+from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, TENSORS, ReadNumber, are_kept
+from hostjit.recording.graph.recorded_graph import memory_of
+
+if TYPE_CHECKING:
+    from hostjit.recording.graph.recorder import Recorder
+
+__all__ = ["CannotSelectError", "Selected", "is_number", "root_of"]
+
+
+class CannotSelectError(Exception):
+    """Two things cannot be selected."""
+
+
+def root_of(node: torch.fx.Node) -> torch.fx.Node:
+    """Return what a node is a view of."""
+    while isinstance(node.target, torch._ops.OpOverload) and node.target.is_view:
+        node = node.all_input_nodes[0]
+    return node
+
+
+class Selected:
+    """What variables become by a decision.
+
+    Attributes:
+        tensors: of each that is a tensor, what it is in the graph, and the memory that it may have.
+    """
+
+    def __init__(
+        self, recorder: Recorder, code: types.CodeType, decision: torch.Tensor, answer: bool
+    ) -> None:
+        """Select by a decision, which is an answer now. `code`: whose variables they are."""
+        self._recorder = recorder
+        self._code = code
+        self._decision = decision
+        self._answer = answer
+        self.tensors: list[tuple[torch.fx.Node, set[int]]] = []
+        self._made: dict[tuple[int, int], torch.Tensor] = {}
+
+    def variable(self, name: str, taken: Any, other: Any) -> Any:
+        """Return what a variable becomes, which is `taken` now; raises CannotSelectError.
+
+        `name`: empty for an item of a tuple in a variable.
+        """
+        if taken is other:
+            return taken
+        if is_one_of(type(taken), IMMUTABLE_TYPES) and same_constant(taken, other):
+            return taken
+        if is_number(taken) and is_number(other):
+            return self._number(name, taken, other)
+        if type(taken) is type(other) is tuple and len(taken) == len(other):
+            return tuple(map(functools.partial(self.variable, ""), taken, other))
+        pair = id(taken), id(other)
+        if pair not in self._made:
+            if not (is_one_of(type(taken), TENSORS) and is_one_of(type(other), TENSORS)):
+                raise CannotSelectError
+            self._made[pair] = self._tensor(taken, other)
+        return self._made[pair]
+
+    def _tensor(self, taken: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        if type(taken) is not torch.Tensor or type(other) is not torch.Tensor:
+            raise CannotSelectError
+        if _kind_of(taken) != _kind_of(other) or taken.requires_grad or other.requires_grad:
+            raise CannotSelectError
+        if taken.is_inference() or other.is_inference() or not taken.is_cpu:
+            raise CannotSelectError
+        made = self._where(taken, other)
+        node = self._recorder.node_of(made)
+        if node is None or made.stride() != taken.stride():
+            raise CannotSelectError
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            again = taken.detach()
+            memory = {memory_of(taken), memory_of(other)}
+            self._recorder.note_as(again, node)
+        originals = self._recorder.choosing.originals
+        originals[id(again)] = originals.get(id(taken), taken)
+        self._recorder.choosing.aliases.append(again)
+        flags = [self._is_outside(each) for each in (taken, other)]
+        if any(flag is not None for flag in flags):
+            never = torch.full((), False, dtype=torch.bool, device="cpu")
+            pair = (never if flag is None else flag for flag in flags)
+            self._recorder.choosing.outside[node] = self._where(*pair)
+        self.tensors.append((node, memory))
+        return again
+
+    def _is_outside(self, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Whether a tensor was there before the call, by a bool; None where it was not."""
+        node = self._recorder.node_of(tensor)
+        assert node is not None
+        root = root_of(node)
+        if root.op == "placeholder":
+            return torch.full((), True, dtype=torch.bool, device="cpu")
+        return self._recorder.choosing.outside.get(root)
+
+    def _where(self, taken: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+        pair = (taken, other) if self._answer else (other, taken)
+        with torch.no_grad():
+            return torch.where(self._decision, *pair)
+
+    def _number(self, name: str, taken: Any, other: Any) -> ReadNumber:
+        """Return what stands for a number, where the function keeps that to itself."""
+        numbers = [taken, other]
+        if not any(isinstance(each, ReadNumber) for each in numbers):
+            self._check_kept(name)
+        kinds = {_kind_of_number(each) for each in numbers}
+        if len(kinds) > 1:
+            raise CannotSelectError
+        is_int = kinds == {int}
+        if is_int and not all(map(_is_small, numbers)):
+            raise CannotSelectError
+        found = [self._tensor_of(each) for each in numbers]
+        self._recorder.has_numbers = True
+        return ReadNumber(self._where(*found), self._recorder, is_small=is_int)
+
+    def _tensor_of(self, number: Any) -> torch.Tensor:
+        if isinstance(number, ReadNumber):
+            return number.tensor
+        dtype = torch.float64 if type(number) is float else torch.int64
+        return torch.full((), number, dtype=dtype, device="cpu")
+
+    def _check_kept(self, name: str) -> None:
+        """Refuse a variable whose number others may see; raises CannotSelectError."""
+        frame = sys._getframe()
+        while not is_of_choice(frame.f_code) and is_own(frame.f_code.co_filename):
+            assert frame.f_back is not None
+            frame = frame.f_back
+        uses = uses_of_variable(self._code, name) if name else None
+        if uses is None or not are_kept(uses, frame, self._recorder):
+            raise CannotSelectError
+
+
+def _kind_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.dtype, tensor.device, tensor.layout, tensor.shape, tensor.stride()
+
+
+def is_number(value: Any) -> bool:
+    """Tell whether something is an int or a float, or stands for one."""
+    return type(value) in (int, float) or isinstance(value, ReadNumber)
+
+
+def _kind_of_number(value: Any) -> type:
+    if isinstance(value, ReadNumber):
+        return float if value.tensor.is_floating_point() else int
+    return type(value)
+
+
+def _is_small(value: Any) -> bool:
+    return value.is_small if isinstance(value, ReadNumber) else abs(value) <= LARGEST_SMALL_INT
