@@ -20,11 +20,8 @@ class Chooser(Protocol):
     def choose(self, choice: Choice, test: Any, taken: Sequence[Any]) -> Any:
         """Return what the function of a choice returns, given what its test has found."""
 
-    def leave(self, leave: Leave, test: Any, values: Sequence[Any]) -> bool:
-        """Return the answer to the test of a loop.
-
-        `values`: what the variables have that are needed behind the loop.
-        """
+    def leave(self, leave: Leave, test: Any, taken: Sequence[Any]) -> bool:
+        """Return the answer to the test of a loop. `taken`: of the variables `leave.taken`."""
 
     def arrive(self, place: Exit, values: Sequence[Any]) -> Sequence[Any]:
         """Return what the variables become that are needed behind a loop, which is left."""

@@ -11,26 +11,35 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch._dynamo.bytecode_transformation import (
     Instruction,
     add_push_null,
+    cleaned_instructions,
     create_call_function,
     create_instruction,
 )
 
-from hostjit.bytecode.appended import become, beside
+from hostjit.bytecode.appended import beside
 from hostjit.bytecode.chooser import current_chooser
+from hostjit.bytecode.computing import Chain, Statements, is_test
 from hostjit.bytecode.flow import CodeFlow
 from hostjit.bytecode.handlers import with_handlers
-from hostjit.bytecode.making import kind_of_variable
-from hostjit.bytecode.rewriting import with_more_variables
+from hostjit.bytecode.made_code import note_way
+from hostjit.bytecode.making import function_of, kind_of_variable, transformed
+from hostjit.bytecode.regions import code_of_region, find_region
 from hostjit.bytecode.splits import parameters_of
 from hostjit.bytecode.unset_variables import marked
 
-__all__ = ["Exit", "Leave", "instructions_of_exits", "is_test", "with_exits"]
+__all__ = [
+    "Exit",
+    "LastStatements",
+    "Leave",
+    "instructions_of_exits",
+    "with_exits",
+]
 
 _ANSWERED = "hostjit_answered"
 # What is done on the way out of a loop, besides jumps.
@@ -60,84 +69,63 @@ class Exit:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
+class LastStatements:
+    """What a loop does where it is left, `if residual < limit: found = x; break`.
+
+    Attributes:
+        function: takes variables; returns the tuple of those that it changes.
+        taken: the variables that it takes.
+        given: those that it changes, and that are needed behind the loop.
+        chains: what it asks for.
+        in_place: variables of which it makes others by `+=` and the like.
+    """
+
+    function: types.FunctionType
+    taken: tuple[str, ...]
+    given: tuple[str, ...]
+    chains: frozenset[Chain]
+    in_place: frozenset[str]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Leave:
     """A test by which a loop is left.
 
     Attributes:
         exit: where that leads to.
         answer: the one by which it is left.
+        last: what is done then; None where that is nothing.
     """
 
     exit: Exit
     answer: bool
+    last: LastStatements | None
 
-    def __call__(self, test: Any, *values: Any) -> bool:
+    @property
+    def taken(self) -> tuple[str, ...]:
+        """The variables that it is given besides what the test has found."""
+        taken, given = ((), ()) if self.last is None else (self.last.taken, self.last.given)
+        return (*taken, *(name for name in self.exit.names if name not in given))
+
+    def __call__(self, test: Any, *taken: Any) -> bool:
         chooser = current_chooser()
-        return bool(test) if chooser is None else chooser.leave(self, test, values)
+        return bool(test) if chooser is None else chooser.leave(self, test, taken)
 
 
-def is_test(name: str) -> bool:
-    """Tell whether an operation asks for the truth of something, and jumps by that."""
-    return name.startswith("POP_JUMP") and not name.endswith("NONE")
+def with_exits(function: types.FunctionType, origin: types.CodeType) -> types.FunctionType | None:
+    """Return a function that asks for each test by which loops are left early; None if none is.
 
-
-def with_exits(code: types.CodeType, origin: types.CodeType) -> types.CodeType | None:
-    """Return code that asks for each test by which loops are left early; None if none is known.
-
-    `origin`: the code as it was written.
+    `origin`: its code as it was written.
     """
-    found, unset = 0, set[str]()
-
-    def rewrite(instructions: list[Instruction]) -> tuple[list[Instruction], list[str]]:
-        nonlocal found
-        instructions = _with_single_ends(instructions)
-        exits = _Exits(instructions, code)
-        made = exits.written(origin)
-        found = len(exits.tests)
-        unset.update(exits.unset)
-        return with_handlers(made, {*made}, 0), [_ANSWERED]
-
-    made = with_more_variables(code, rewrite)
-    if unset and (code_with_marks := marked(code, unset)) is not None:
-        return with_exits(code_with_marks, origin)
-    return made if found else None
-
-
-def _with_single_ends(instructions: Sequence[Instruction]) -> list[Instruction]:
-    """Have a return that CPython's compiler has repeated in one place only."""
-    known: dict[tuple[Any, ...], Instruction] = {}
-    dropped: set[int] = set()
-    ends = (i for i, each in enumerate(instructions) if each.opname.startswith("RETURN_"))
-    for end in ends:
-        begin = end
-        while begin and _is_of_return(instructions, begin - 1):
-            begin -= 1
-        block = instructions[begin : end + 1]
-        if not begin or None in [each.positions for each in block]:
-            continue
-        first = known.setdefault(tuple(map(_written, block)), block[0])
-        if first is not block[0]:
-            become(block[0], create_instruction("JUMP_FORWARD"))
-            block[0].target = first
-            dropped |= {*range(begin + 1, end + 1)}
-    kept = [each for i, each in enumerate(instructions) if i not in dropped]
-    assert {each.target for each in kept} <= {None, *kept}  # Dynamo would refuse it, too
-    return kept
-
-
-def _is_of_return(instructions: Sequence[Instruction], index: int) -> bool:
-    """Whether an instruction leads to the next alone, and is of the statement of the next."""
-    each, after = instructions[index], instructions[index + 1]
-    if each.target is not None or each.opname in _ON_THE_WAY or each.positions is None:
-        return False
-    return each.positions.lineno == after.positions.lineno if after.positions else False
-
-
-def _written(instruction: Instruction) -> tuple[Any, ...]:
-    argument = instruction.argval
-    entry = instruction.exn_tab_entry
-    handler = None if entry is None else id(entry.target)
-    return instruction.opname, type(argument), repr(argument), instruction.positions, handler
+    code = function.__code__
+    try:
+        exits = _Exits(function, code, origin)
+        made = function_of(function, exits.made_code())
+    except (AssertionError, LookupError):
+        return None  # Dynamo's assembler refuses code
+    if exits.unset and (with_marks := marked(code, exits.unset)) is not None:
+        return with_exits(function_of(function, with_marks), origin)
+    return made if exits.tests else None
 
 
 class _Exits:
@@ -148,60 +136,81 @@ class _Exits:
         unset: variables that are needed behind some, and may have no value there.
     """
 
-    def __init__(self, instructions: Sequence[Instruction], code: types.CodeType) -> None:
-        self._instructions = instructions
-        self._code = code
-        self._flow = CodeFlow(instructions, code)
+    def __init__(
+        self, function: types.FunctionType, code: types.CodeType, origin: types.CodeType
+    ) -> None:
+        """Find them. `function`: whose code it is; `origin`: as it was written."""
+        self._function, self._code, self._origin = function, code, origin
+        self._instructions = cleaned_instructions(code)
+        self._flow = CodeFlow(self._instructions, code)
+        self._statements = Statements(self._instructions, self._flow)
+        self._loops = [*self._flow.loops().values()]
+        self._exits: dict[int, Exit | None] = {}
         self.tests: dict[int, Leave] = {}
         self.unset: set[str] = set()
+        for index in self._tests():
+            if (found := self._leave(index)) is not None:
+                self.tests[index] = found
 
-    def written(self, origin: types.CodeType) -> list[Instruction]:
-        """Return the instructions with questions."""
-        exits: dict[int, Exit | None] = {}
-        for index, place, answer in self._leaving():
-            if place not in exits:
-                exits[place] = self._exit(place, origin)
-            found = exits[place]
-            if found is not None and self._have_values(found.names, index):
-                self.tests[index] = Leave(found, answer)
-        asked = {leave.exit for leave in self.tests.values()}
-        places = {place: each for place, each in exits.items() if each in asked and each}
-        blocks = {place: self._arrived(place, each) for place, each in places.items()}
-        firsts = {self._instructions[place]: block[0] for place, block in blocks.items()}
-        made: list[Instruction] = []
-        for index, each in enumerate(self._instructions):
-            if each.target is not None:
-                each.target = firsts.get(each.target, each.target)
-            made += blocks.get(index, ())
-            if index in self.tests:
-                asked_for = self._asked(index, self.tests[index])
-                at = len(made) - (made[-1].opname == "TO_BOOL")
-                made[at:at] = asked_for
-            made.append(each)
-        return made
+    def made_code(self) -> types.CodeType:
+        """Return code that asks."""
+        asked = {id(leave.exit) for leave in self.tests.values()}
+        places = {place: each for place, each in self._exits.items() if id(each) in asked}
 
-    def _leaving(self) -> Iterator[tuple[int, int, bool]]:
-        """Yield tests by which loops are left, where that leads to, and by which answers.
+        def rewrite(instructions: list[Instruction], options: dict[str, Any]) -> None:
+            blocks = {
+                place: self._arrived(instructions[place], each)
+                for place, each in places.items()
+                if each is not None
+            }
+            firsts = {instructions[place]: block[0] for place, block in blocks.items()}
+            made: list[Instruction] = []
+            for index, each in enumerate(instructions):
+                if each.target is not None:
+                    each.target = firsts.get(each.target, each.target)
+                made += blocks.get(index, ())
+                if index in self.tests:
+                    at = len(made) - (made[-1].opname == "TO_BOOL")
+                    made[at:at] = self._asked(each, self.tests[index])
+                made.append(each)
+            instructions[:] = with_handlers(made, {*made}, 0)
+            options["co_varnames"] = (*options["co_varnames"], _ANSWERED)
 
-        And those ahead of a loop that lead there: CPython's compiler repeats the test of a `while`.
+        return transformed(self._code, rewrite)
+
+    def _tests(self) -> list[int]:
+        """The tests of the code, those in loops first.
+
+        Ahead of a `while`, CPython's compiler repeats its test: that leads behind the loop, too.
         """
-        loops = [*self._flow.loops().values()]
-        tests = [i for i, each in enumerate(self._instructions) if is_test(each.opname)]
-        places: set[int] = set()
-        for index in sorted(tests, key=lambda i: not any(i in inside for inside in loops)):
-            if index not in self._flow.depths:
+        tests = (i for i, each in enumerate(self._instructions) if is_test(each.opname))
+        known = [i for i in tests if i in self._flow.depths]
+        return sorted(known, key=lambda i: self._loop_around(i) is None)
+
+    def _loop_around(self, index: int) -> frozenset[int] | None:
+        around = (inside for inside in self._loops if index in inside)
+        return min(around, key=len, default=None)
+
+    def _leave(self, index: int) -> Leave | None:
+        """What a test is, if a loop is left by it."""
+        inside = self._loop_around(index)
+        ways = self._flow.successors(index)
+        for after, jumps in ways:
+            if inside is not None and after in inside:
                 continue
-            inside = min((each for each in loops if index in each), key=len, default=frozenset())
-            for after, jumps in self._flow.successors(index):
-                place = None if after in inside else self._behind(after)
-                if place is None or not (inside or place in places):
-                    continue
-                stays = next(way for way, _ in self._flow.successors(index) if way != after)
-                if self._has_same_stack(stays, place):
-                    places.add(place)
-                    answer = self._instructions[index].opname.endswith("TRUE") == jumps
-                    yield index, place, answer
-                    break
+            stays = next(way for way, _ in ways if way != after)
+            answer = self._instructions[index].opname.endswith("TRUE") == jumps
+            place = self._behind(after)
+            is_known = inside is not None or place in self._exits
+            if place is not None and is_known and self._has_same_stack(stays, place):
+                found = self._exit(place)
+                if found is not None and self._have_values(found.names, index):
+                    return Leave(found, answer, None)
+            elif inside is not None and (last := self._left_behind(after, stays)) is not None:
+                leave = Leave(last[0], answer, last[1])
+                if self._have_values(leave.taken, index):
+                    return leave
+        return None
 
     def _behind(self, index: int) -> int | None:
         """Where something leads to that does nothing but to leave a loop."""
@@ -212,6 +221,29 @@ class _Exits:
             seen.add(index)
             index = self._flow.successors(index)[0][0]
         return index
+
+    def _left_behind(self, after: int, stays: int) -> tuple[Exit, LastStatements] | None:
+        """Where a loop is left behind statements that compute, and what these are."""
+        base = self._flow.depths[after]
+        # What stays in the loop may come to the same statements in another pass of a loop around.
+        inside, exits = self._statements.grown(after, base, self._flow.reached(stays, {after}))
+        places = {self._behind(each) for each in exits}
+        place = next(iter(places), None)
+        if not inside or len(places) != 1 or place is None:
+            return None
+        facts = self._statements.facts({*inside})
+        if facts is None or not self._has_same_stack(stays, place):
+            return None
+        region = find_region(self._instructions, self._flow, self._code, after, {*inside})
+        found = self._exit(place)
+        if region is None or found is None or region.returns or len(region.exits) != 1:
+            return None
+        if region.appends or region.functions:
+            return None
+        body = function_of(self._function, code_of_region(self._code, region))
+        body.__defaults__ = body.__kwdefaults__ = None
+        note_way(body.__code__, self._origin)
+        return found, LastStatements(body, region.taken, region.exits[0][1], *facts)
 
     def _has_same_stack(self, stays: int, place: int) -> bool:
         """Whether what is on the stack at a place is as it was before code that stays in a loop."""
@@ -224,12 +256,15 @@ class _Exits:
         moved = (i for i in between if self._instructions[i].opname == "FOR_ITER")
         return all(self._flow.depths[i] > depth for i in moved)
 
-    def _exit(self, place: int, origin: types.CodeType) -> Exit | None:
-        names = sorted(self._flow.needed_by(place))
-        changed = self._flow.changed_in(self._flow.leading_to(place))
-        if any(self._flow.is_cell(name) and name in changed for name in names):
-            return None  # what others know of it is not what it becomes
-        return Exit(tuple(names), origin) if self._have_values(names, place) else None
+    def _exit(self, place: int) -> Exit | None:
+        if place not in self._exits:
+            names = tuple(sorted(self._flow.needed_by(place)))
+            changed = self._flow.changed_in(self._flow.leading_to(place))
+            # What others know of a variable is not what it becomes.
+            is_known = any(self._flow.is_cell(name) and name in changed for name in names)
+            found = None if is_known else Exit(names, self._origin)
+            self._exits[place] = found if self._have_values(names, place) else None
+        return self._exits[place]
 
     def _have_values(self, names: Sequence[str], index: int) -> bool:
         missing = {*names} - self._flow.assigned_at(index, parameters_of(self._code))
@@ -242,18 +277,15 @@ class _Exits:
             for name in names
         ]
 
-    def _asked(self, index: int, leave: Leave) -> list[Instruction]:
-        names = leave.exit.names
-        test = [create_instruction("STORE_FAST", argval=_ANSWERED)]
-        given = [create_instruction("LOAD_FAST", argval=_ANSWERED), *self._loaded(names)]
-        asked = [*test, *_called(leave, given)]
-        return beside(self._instructions[index], asked)
+    def _asked(self, test: Instruction, leave: Leave) -> list[Instruction]:
+        kept = [create_instruction("STORE_FAST", argval=_ANSWERED)]
+        given = [create_instruction("LOAD_FAST", argval=_ANSWERED), *self._loaded(leave.taken)]
+        return beside(test, [*kept, *_called(leave, given)])
 
-    def _arrived(self, place: int, found: Exit) -> list[Instruction]:
-        kept = {name for name in found.names if self._flow.is_cell(name)}
+    def _arrived(self, first: Instruction, found: Exit) -> list[Instruction]:
         stored = [
             create_instruction("POP_TOP")
-            if name in kept
+            if self._flow.is_cell(name)
             else create_instruction("STORE_FAST", argval=name)
             for name in found.names
         ]
@@ -262,7 +294,7 @@ class _Exits:
             create_instruction("UNPACK_SEQUENCE", arg=len(found.names)),
             *stored,
         ]
-        return beside(self._instructions[place], made)
+        return beside(first, made)
 
 
 def _called(function: Any, given: Sequence[Instruction]) -> list[Instruction]:

@@ -14,14 +14,15 @@ import builtins
 import math
 import types
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
-from hostjit.bytecode.choices import Chain, Choice, is_of_tensors
+from hostjit.bytecode.choices import Choice
+from hostjit.bytecode.computing import Chain, is_of_tensors
 from hostjit.bytecode.exits import Exit, Leave
 from hostjit.capturing.instances import instance_dict, is_one_of
 from hostjit.capturing.signal_errors import raise_of_handler
@@ -103,6 +104,8 @@ class Choosing:
     def choose(self, choice: Choice, test: Any, taken: Sequence[Any]) -> Any:
         """Return what the function of a choice returns, given what its test has found."""
         recorder = self._recorder
+        if isinstance(test, ReadNumber):
+            test = test.tensor
         with Unseen():
             may_choose = not recorder.problem and self._may_choose(choice, test, taken)
         if not may_choose:
@@ -114,11 +117,11 @@ class Choosing:
             answer = bool(decision)
         others = {True: denied, False: decision}  # where the other way is gone
         way = _Way(others[answer], is_taken=True)
-        values = self._run(choice, answer, taken, way)
+        values = self._run(lambda: choice.run(answer, taken), way)
         count, mark = len(recorder.reads), recorder.leaving.mark()
         if not (way.does_more or recorder.problem):
             try:
-                other = self._speculated(choice, not answer, taken, others[not answer])
+                other = self.speculated(lambda: choice.run(not answer, taken), others[not answer])
                 with Unseen():
                     return self._combined(choice, decision, answer, values, other)
             except Exception as error:
@@ -141,20 +144,15 @@ class Choosing:
         if not _is_answer(test):
             return False
         local = dict(zip(choice.region.taken, taken, strict=True))
-        if any(name in local and not is_number(local[name]) for name in choice.in_place):
-            return False
-        return all(_may_ask(chain, local, choice.ways[0]) for chain in choice.chains)
+        return _only_computes(choice.ways[0], local, choice.chains, choice.in_place)
 
-    def leave(self, leave: Leave, test: Any, values: Sequence[Any]) -> bool:
-        """Return the answer to the test of a loop.
-
-        `values`: what the variables have that are needed behind the loop.
-        """
+    def leave(self, leave: Leave, test: Any, taken: Sequence[Any]) -> bool:
+        """Return the answer to the test of a loop. `taken`: of the variables `leave.taken`."""
         recorder = self._recorder
         if isinstance(test, ReadNumber):
             test = test.tensor
         with Unseen():
-            is_followed = not recorder.problem and _is_answer(test)
+            is_followed = not recorder.problem and _is_answer(test) and _may_leave(leave, taken)
         if not is_followed:
             return bool(test)
         with torch.no_grad():
@@ -162,7 +160,10 @@ class Choosing:
         with _disable_current_modes():
             answer = bool(decision)
         if answer != leave.answer or not all(way.is_taken for way in self.ways):
-            return recorder.leaving.stay(leave, decision, values)
+            if recorder.leaving.stay(leave, decision, taken):
+                return not leave.answer
+        if answer == leave.answer and not all(way.is_taken for way in self.ways):
+            raise CannotSelectError  # another way is compared
         count = len(recorder.reads)
         bool(decision)  # which a replay compares
         for read in recorder.reads[count:]:
@@ -173,22 +174,23 @@ class Choosing:
         """Return what the variables become that are needed behind a loop, which is left."""
         return self._recorder.leaving.arrive(place, values)
 
-    def _run(self, choice: Choice, answer: bool, taken: Sequence[Any], way: _Way) -> Any:
+    def _run(self, run: Callable[[], Any], way: _Way) -> Any:
         """Return what a way through a statement returns."""
         self.ways.append(way)
         try:
-            return choice.run(answer, taken)
+            return run()
         finally:
             self.ways.pop()
 
-    def _speculated(
-        self, choice: Choice, answer: bool, taken: Sequence[Any], others: torch.Tensor
-    ) -> Any:
-        """Return what the way returns that eager does not go; raises whatever that raises."""
+    def speculated(self, run: Callable[[], Any], others: torch.Tensor) -> Any:
+        """Return what a way returns that eager does not go; raises whatever that raises.
+
+        `others`: a bool that tells at a replay whether it is not gone.
+        """
         recorder = self._recorder
         handled, has_hooks = recorder.handled, recorder.has_hooks
         try:
-            values = self._run(choice, answer, taken, _Way(others, is_taken=False))
+            values = self._run(run, _Way(others, is_taken=False))
             if recorder.problem:
                 raise CannotSelectError
         finally:
@@ -292,6 +294,26 @@ def _is_answer(test: Any) -> bool:
     if not is_one_of(type(test), TENSORS) or test.numel() != 1:
         return False
     return test.layout is torch.strided and test.is_cpu
+
+
+def _only_computes(
+    function: types.FunctionType,
+    local: Mapping[str, Any],
+    chains: Iterable[Chain],
+    in_place: Iterable[str],
+) -> bool:
+    """Whether statements do nothing but compute, given variables; see `Choice`."""
+    if any(name in local and not is_number(local[name]) for name in in_place):
+        return False
+    return all(_may_ask(chain, local, function) for chain in chains)
+
+
+def _may_leave(leave: Leave, taken: Sequence[Any]) -> bool:
+    """Whether it can be computed, too, what is done where a loop is left."""
+    if leave.last is None:
+        return True
+    local = dict(zip(leave.taken, taken, strict=True))
+    return _only_computes(leave.last.function, local, leave.last.chains, leave.last.in_place)
 
 
 def _has_value(tensor: torch.Tensor, value: Any) -> torch.Tensor:

@@ -25,6 +25,7 @@ from hostjit.bytecode.exits import Exit, Leave
 from hostjit.capturing.functional.recorded_nodes import Made
 from hostjit.capturing.instances import is_a, is_one_of
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES
+from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.recording.code.handlers import may_raise
 from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
@@ -103,7 +104,7 @@ class Leaving:
         self._reference = weakref.ref(recorder)  # which has this one
         self._loops: list[_Loop] = []
         self.is_refused = self.is_met = False
-        self.state: Callable[[], Any] = tuple
+        self.state: Callable[[], dict[Any, Any]] = dict
 
     @property
     def _recorder(self) -> Recorder:
@@ -125,36 +126,63 @@ class Leaving:
             del loop.tests[count:]
         self._loops = [loop for loop, _ in mark]
 
-    def stay(self, leave: Leave, decision: torch.Tensor, values: Sequence[Any]) -> bool:
-        """Stay in a loop, where others leave it; returns the answer to the test.
+    def stay(self, leave: Leave, decision: torch.Tensor, taken: Sequence[Any]) -> bool:
+        """Stay in a loop, where others leave it; tells whether that may be.
 
-        `decision`: a bool, whether the test holds.
+        Args:
+            leave: the test.
+            decision: a bool, whether it holds.
+            taken: of the variables `leave.taken`.
         """
         recorder, self.is_met = self._recorder, True
-        loop = next((each for each in self._loops if each.exit is leave.exit), None)
-        if loop is None:
-            loop = _Loop(leave.exit, recorder.last_node())
-            self._loops.append(loop)
         with torch.no_grad():
             flag = decision if leave.answer else torch.logical_not(decision)
             for way in recorder.choosing.ways:
                 flag = torch.logical_and(flag, torch.logical_not(way.others))
-            if loop.tests:
+        try:
+            values = self._values_behind(leave, flag, taken)
+            with Unseen(), torch._C.DisableTorchFunction():
+                contents = tuple(map(self._contents, values))
+                state = self.state()
+        except Exception as error:
+            raise_of_handler(error)
+            return False
+        loop = next((each for each in self._loops if each.exit is leave.exit), None)
+        if loop is None:
+            loop = _Loop(leave.exit, recorder.last_node())
+            self._loops.append(loop)
+        if loop.tests:
+            with torch.no_grad():
                 flag = torch.logical_or(loop.tests[-1].flag, flag)
         with Unseen(), torch._C.DisableTorchFunction():
-            try:
-                contents = tuple(map(self._contents, values))
-            except CannotSelectError:
-                self._refuse()
-                return not leave.answer
             gradients = {
                 id(each): (each, each.grad)
                 for each in (*recorder.tensors_with_gradients(), *_tensors_in(values))
                 if each.requires_grad and (each.is_leaf or each.retains_grad)
             }
             count = recorder.num_memories()
-            loop.tests.append(_Left(flag, tuple(values), contents, gradients, self.state(), count))
-        return not leave.answer
+            loop.tests.append(_Left(flag, values, contents, gradients, state, count))
+        return True
+
+    def _values_behind(
+        self, leave: Leave, flag: torch.Tensor, taken: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """What variables have behind a loop that is left by a flag; raises what that raises."""
+        known = dict(zip(leave.taken, taken, strict=True))
+        last, choosing = leave.last, self._recorder.choosing
+        if last is not None:
+            given = [known[name] for name in last.taken]
+            count = len(self._recorder.reads)
+            with torch.no_grad():
+                others = torch.logical_not(flag)
+            try:
+                found = choosing.speculated(lambda: last.function(*given), others)
+            except BaseException:
+                self._recorder.problem = ""
+                del self._recorder.reads[count:]
+                raise
+            known.update(zip(last.given, found, strict=True))
+        return tuple(known[name] for name in leave.exit.names)
 
     def arrive(self, place: Exit, values: Sequence[Any]) -> Sequence[Any]:
         """Return what the variables become that are needed behind a loop, which is left."""

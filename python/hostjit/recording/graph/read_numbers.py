@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
-from hostjit.bytecode.choices import is_of_choice, written_as
+from hostjit.bytecode.made_code import is_of_choice, written_as
 from hostjit.bytecode.places import NOTHING_LEFT
 from hostjit.bytecode.uses import Uses, uses_of_parameter, uses_of_result
 from hostjit.capturing.instances import instance_dict, is_one_of
@@ -41,6 +41,7 @@ __all__ = [
     "number_of",
     "plain_result",
     "plain_values",
+    "returns_to",
     "with_values_read",
 ]
 
@@ -263,7 +264,7 @@ def are_kept(uses: Uses, frame: types.FrameType, recorder: Recorder) -> bool:
         receiver = frame.f_locals.get(_first_parameter(frame.f_code))
         if not all(_passes_on(*each, frame.f_globals, receiver, 0) for each in uses.passed):
             return False
-    return not uses.is_returned or _returns_to(recorder.caller, frame)
+    return not uses.is_returned or returns_to(recorder.caller, frame)
 
 
 def _asking(frame: types.FrameType) -> types.FrameType:
@@ -275,8 +276,8 @@ def _asking(frame: types.FrameType) -> types.FrameType:
     return behind
 
 
-def _returns_to(caller: types.FrameType | None, frame: types.FrameType) -> bool:
-    """Whether the caller is given what a frame returns, and nobody between looks at it."""
+def returns_to(caller: types.FrameType | None, frame: types.FrameType) -> bool:
+    """Tell whether the caller is given what a frame returns, and nobody between looks at it."""
     behind = frame.f_back
     while behind is not caller:
         if behind is None or behind.f_code not in _HANDING_ON:
@@ -314,7 +315,7 @@ class ReadNumber(StandIn):
     Whatever else is done with it reads the number, and does that with it.
 
     Attributes:
-        tensor: of int64 or float64.
+        tensor: of int64 or float64, or of bool where it stands for True or False.
         is_small: it is an int that fits into a float.
     """
 
@@ -322,7 +323,7 @@ class ReadNumber(StandIn):
     __array_ufunc__ = None  # NumPy's numbers leave it to this class
 
     def __init__(self, tensor: torch.Tensor, recorder: Recorder, *, is_small: bool = False) -> None:
-        """`tensor`: of int64 or float64, without a gradient."""
+        """`tensor`: of int64, float64 or bool, without a gradient."""
         self.tensor = tensor
         self.is_small = is_small
         self._recorder = recorder

@@ -11,18 +11,28 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from hostjit.bytecode.choices import is_of_choice
+from hostjit.bytecode.made_code import is_of_choice
+from hostjit.bytecode.returns import RETURNED
 from hostjit.bytecode.uses import uses_of_variable
 from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.recording.code.libraries import is_own
-from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, TENSORS, ReadNumber, are_kept
+from hostjit.recording.graph.read_numbers import (
+    LARGEST_SMALL_INT,
+    TENSORS,
+    ReadNumber,
+    are_kept,
+    returns_to,
+)
 from hostjit.recording.graph.recorded_graph import memory_of
 
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
 
 __all__ = ["CannotSelectError", "Selected", "is_number", "root_of"]
+
+
+_DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 
 class CannotSelectError(Exception):
@@ -66,7 +76,8 @@ class Selected:
         if is_number(taken) and is_number(other):
             return self._number(name, taken, other)
         if type(taken) is type(other) is tuple and len(taken) == len(other):
-            return tuple(map(functools.partial(self.variable, ""), taken, other))
+            of_items = name if name == RETURNED else ""
+            return tuple(map(functools.partial(self.variable, of_items), taken, other))
         pair = id(taken), id(other)
         if pair not in self._made:
             if not (is_one_of(type(taken), TENSORS) and is_one_of(type(other), TENSORS)):
@@ -132,8 +143,7 @@ class Selected:
     def _tensor_of(self, number: Any) -> torch.Tensor:
         if isinstance(number, ReadNumber):
             return number.tensor
-        dtype = torch.float64 if type(number) is float else torch.int64
-        return torch.full((), number, dtype=dtype, device="cpu")
+        return torch.full((), number, dtype=_DTYPES[type(number)], device="cpu")
 
     def _check_kept(self, name: str) -> None:
         """Refuse a variable whose number others may see; raises CannotSelectError."""
@@ -141,6 +151,10 @@ class Selected:
         while not is_of_choice(frame.f_code) and is_own(frame.f_code.co_filename):
             assert frame.f_back is not None
             frame = frame.f_back
+        if name == RETURNED:
+            if not returns_to(self._recorder.caller, frame):
+                raise CannotSelectError
+            return
         uses = uses_of_variable(self._code, name) if name else None
         if uses is None or not are_kept(uses, frame, self._recorder):
             raise CannotSelectError
@@ -151,13 +165,14 @@ def _kind_of(tensor: torch.Tensor) -> tuple[Any, ...]:
 
 
 def is_number(value: Any) -> bool:
-    """Tell whether something is an int or a float, or stands for one."""
-    return type(value) in (int, float) or isinstance(value, ReadNumber)
+    """Tell whether something is a bool, an int or a float, or stands for one."""
+    return type(value) in _DTYPES or isinstance(value, ReadNumber)
 
 
 def _kind_of_number(value: Any) -> type:
     if isinstance(value, ReadNumber):
-        return float if value.tensor.is_floating_point() else int
+        dtype = value.tensor.dtype
+        return next(kind for kind, each in _DTYPES.items() if each is dtype)
     return type(value)
 
 

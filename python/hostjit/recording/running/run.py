@@ -15,8 +15,8 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit import _C
-from hostjit.bytecode.choices import is_of_choice
 from hostjit.bytecode.chooser import chooses_by
+from hostjit.bytecode.made_code import is_of_choice
 from hostjit.capturing.arguments import walk_arguments
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.guards.structures import compares_identities
@@ -184,6 +184,7 @@ class RecordedRun:
                 result = target(*args, **self._kwargs)
         finally:
             recorder.caller = None
+            recorder.leaving.state = dict  # this one would keep itself alive
             if profiler is not None:
                 profiler.enable()  # here, in a frame that it has seen begin
         recorder.leave_seeds()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code that asks who decides: what it was made of, and where something is in that."""
+
+from __future__ import annotations
+
+import dis
+import types
+import weakref
+
+__all__ = ["is_of_choice", "note_made", "note_way", "written_as"]
+
+# Code that was made of other code, and that. A dict would keep all of it.
+_origins: weakref.WeakKeyDictionary[types.CodeType, types.CodeType] = weakref.WeakKeyDictionary()
+_of_choices: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+
+
+def note_made(code: types.CodeType, origin: types.CodeType) -> None:
+    """Note that code was made of other code."""
+    _origins[code] = origin
+
+
+def note_way(code: types.CodeType, origin: types.CodeType) -> None:
+    """Note that code is what a statement of other code does."""
+    note_made(code, origin)
+    _of_choices.add(code)
+
+
+def is_of_choice(code: types.CodeType) -> bool:
+    """Tell whether code is that of a statement of other code."""
+    return code in _of_choices
+
+
+def written_as(code: types.CodeType, offset: int) -> tuple[types.CodeType, list[int]]:
+    """Return the code of which `with_choices` has made other code, and where something is in it.
+
+    The code itself and the offset, for other code. `offset`: in bytes, as in `f_lasti`.
+    """
+    origin = _origins.get(code)
+    if origin is None:
+        return code, [offset]
+    found = next(each for each in _reversed(code) if each.offset <= offset)
+    if found.positions is None or None in found.positions:
+        return origin, []
+    name, place = found.opname, found.positions
+    same = [each for each in dis.get_instructions(origin) if each.positions == place]
+    return origin, [each.offset for each in same if each.opname == name]
+
+
+def _reversed(code: types.CodeType) -> list[dis.Instruction]:
+    return [*dis.get_instructions(code)][::-1]
