@@ -567,3 +567,29 @@ def test_random_programs(seed: int) -> None:
                 torch.testing.assert_close(
                     ours, eagers, rtol=1e-4, atol=1e-4, equal_nan=True, msg=program.text
                 )
+
+
+def a_power_of_what_may_be_nan(x: Tensor) -> tuple[Tensor, float]:
+    found = 1.0
+    if x.sum() < 100:
+        found = x.sqrt().sum().item() ** 2
+    return x * 2, found
+
+
+def a_text_of_a_zero(x: Tensor) -> tuple[Tensor, str]:
+    found = 1.0
+    if x.sum() < 100:
+        found = (x[0] * 0).item() ** 1
+    return x * 2, str(found)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [a_power_of_what_may_be_nan, a_text_of_a_zero],
+    ids=lambda program: program.__name__,
+)
+def test_a_number_that_is_read_in_a_way_is_compared_to_the_bit(program: Callable[..., Any]) -> None:
+    recorded = hostjit.capture(program)
+    for values in ([-1.0, 2.0], [-1.0, 2.0], [4.0, 4.0], [1.0, 1.0], [-1.0, 3.0], [3.0, 3.0]):
+        x = torch.tensor(values)
+        assert str(recorded(x)[1]) == str(program(x)[1])

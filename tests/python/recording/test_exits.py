@@ -80,7 +80,7 @@ def with_more_behind(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def how_many_passes(x: Tensor) -> tuple[Tensor, int, float]:
     last, x = 1e9, x + 0.01
-    for i in range(6):
+    for i in range(6):  # noqa: B007
         cost = x.square().sum().item()
         if cost < 1.0:
             break
@@ -333,3 +333,269 @@ def test_one_recording_does_for_returns(program: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("program", [whichever_comes_first], ids=lambda program: program.__name__)
 def test_others_agree_as_well(program: Callable[..., Any]) -> None:
     run_beside_eager(lambda: program)
+
+
+def a_break_and_a_return(x: Tensor) -> Tensor:
+    """Behind the break of a call, it does not matter what leads to the return."""
+    x = x + 0.01
+    for i in range(5):
+        x = x * 0.8
+        if x.norm() < 4.0:
+            break
+        if x.norm() + i < 5.5:
+            return x * 100
+    return x + 1
+
+
+def a_return_and_a_break(x: Tensor) -> Tensor:
+    x = x + 0.01
+    for i in range(5):
+        x = x * 0.8
+        if x.norm() + i < 5.5:
+            return x * 100
+        if x.norm() < 4.0:
+            break
+    return x + 1
+
+
+def nan_is_read(x: Tensor) -> tuple[Tensor, str]:
+    y = x.sqrt() * 1.0
+    text = ""
+    for _ in range(3):
+        y = y * 0.7
+        if y[0] < 1.0:
+            break
+        text = f"{(y - 20).sqrt()[1].item()}"
+    return y, text
+
+
+MORE = [a_break_and_a_return, a_return_and_a_break, nan_is_read]
+
+
+class Planner:
+    """Has state of its own, which calls change ahead of a loop, in it and behind."""
+
+    def __init__(self) -> None:
+        self.plan = torch.ones(4)
+        self.history: list[float] = []
+        self.calls = 0
+        self.passes = 0
+        self.model = nn.Linear(4, 4)
+        generator = torch.Generator().manual_seed(1)
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-3)
+
+    def state(self) -> tuple[Any, ...]:
+        parameters = [each.detach().clone() for each in self.model.parameters()]
+        gradients = [each.grad for each in self.model.parameters()]
+        return (self.plan, self.history, self.calls, self.passes, *parameters, *gradients)
+
+
+def replaces_its_plan(self: Planner, x: Tensor) -> Tensor:
+    plan = self.plan
+    for _ in range(4):
+        plan = plan - 0.3 * (plan - x)
+        if (plan - x).norm() < 4:
+            break
+    self.plan = plan
+    self.calls += 1
+    return plan.sum()
+
+
+def replaces_it_in_the_loop(self: Planner, x: Tensor) -> Tensor:
+    for _ in range(4):
+        self.plan = self.plan - 0.3 * (self.plan - x)
+        if (self.plan - x).norm() < 4:
+            break
+    return self.plan.sum()
+
+
+def counts_passes(self: Planner, x: Tensor) -> Tensor:
+    for _ in range(4):
+        self.passes += 1
+        x = x * 0.8
+        if x.norm() < 4:
+            break
+    return x
+
+
+def counts_behind_the_test(self: Planner, x: Tensor) -> Tensor:
+    for _ in range(4):
+        x = x * 0.8
+        if x.norm() < 4:
+            break
+        self.passes += 1
+    return x
+
+
+def begins_a_history(self: Planner, x: Tensor) -> Tensor:
+    self.history = []
+    for i in range(4):
+        x = x * 0.8
+        if x.norm() < 4:
+            break
+        self.history.append(float(i))
+    return x
+
+
+def appends_to_a_list(self: Planner, x: Tensor) -> tuple[Tensor, list[float]]:
+    costs = []
+    for _ in range(4):
+        x = x * 0.8
+        costs.append(x.norm().item())
+        if costs[-1] < 4:
+            break
+    return x, costs
+
+
+def trains_until_it_fits(self: Planner, x: Tensor) -> float:
+    loss = 0.0
+    for _ in range(4):
+        self.optimizer.zero_grad()
+        error = (self.model(x) - 1).square().sum()
+        error.backward()
+        loss = error.item()
+        if loss < 2:
+            break
+        self.optimizer.step()
+    return loss
+
+
+def trains_and_stops(self: Planner, x: Tensor) -> Tensor:
+    for _ in range(4):
+        self.optimizer.zero_grad(set_to_none=False)
+        error = (self.model(x) - 1).square().sum()
+        error.backward()
+        self.optimizer.step()
+        if error < 2:
+            break
+    return self.model(x).detach()
+
+
+def draws(self: Planner, x: Tensor) -> Tensor:
+    for _ in range(4):
+        x = x * 0.8
+        if x.norm() < 4:
+            break
+        x = x + 0.01 * torch.rand(4)
+    return x + torch.rand(4)
+
+
+def drops_out(self: Planner, x: Tensor) -> Tensor:
+    for _ in range(3):
+        x = nn.functional.dropout(x, 0.2)
+        if x.norm() < 4:
+            break
+    return x
+
+
+def asks_for_a_gradient(self: Planner, x: Tensor) -> Tensor:
+    u = x.clone().requires_grad_(True)
+    for _ in range(4):
+        u.grad = None
+        (u * u).sum().backward()
+        if u.norm() < 4:
+            break
+        with torch.no_grad():
+            u -= 0.1 * u.grad
+    return u.grad * 2
+
+
+def solves(self: Planner, x: Tensor) -> Tensor:
+    for i in range(3):
+        if x.norm() < 4:
+            break
+        x = torch.linalg.solve(torch.eye(4) * (x[0] + i), x)
+    return x * 1
+
+
+def of_other_sizes(self: Planner, x: Tensor) -> Tensor:
+    for _ in range(3):
+        if x.norm() < 4:
+            break
+        x = x[:-1]
+    return x * 1
+
+
+def of_another_kind(self: Planner, x: Tensor) -> Tensor:
+    found: Any = None
+    for _ in range(3):
+        x = x * 0.8
+        if x.norm() < 4:
+            break
+        found = x
+    return x if found is None else found + 1
+
+
+def the_last_pass_raises(self: Planner, x: Tensor) -> Tensor:
+    for i in range(4):
+        x = x * 0.8
+        if x.norm() < 7:
+            break
+        if i == 3:
+            raise ValueError("it does not end")
+    return x
+
+
+def known_by_a_function(self: Planner, x: Tensor) -> Tensor:
+    def scaled() -> Tensor:
+        return x * 2
+
+    for _ in range(4):
+        x = x * 0.8
+        if x.norm() < 4:
+            break
+    return scaled() + x
+
+
+def goes_over_an_iterator(self: Planner, x: Tensor) -> Tensor:
+    factors = iter([0.9, 0.8, 0.7, 0.6, 0.5, 0.4])
+    for factor in factors:
+        x = x * factor
+        if x.norm() < 6:
+            break
+    return x * next(factors, 1.0)
+
+
+METHODS = [
+    *(replaces_its_plan, replaces_it_in_the_loop, counts_passes, counts_behind_the_test),
+    *(begins_a_history, appends_to_a_list, trains_until_it_fits, trains_and_stops, draws),
+    *(drops_out, asks_for_a_gradient, solves, of_other_sizes, of_another_kind),
+    *(known_by_a_function, goes_over_an_iterator),
+]
+
+
+@pytest.mark.parametrize("program", METHODS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_what_stays_is_as_eager_leaves_it(
+    program: Callable[[Planner, Tensor], Any], runtime: Any
+) -> None:
+    mine, eager = Planner(), Planner()
+    recorded = hostjit.capture(program, runtime=runtime)
+    for number, x in enumerate(rows() * 2):
+        torch.manual_seed(number)
+        expected = program(eager, x.clone()), torch.rand(1)
+        torch.manual_seed(number)
+        found = recorded(mine, x.clone()), torch.rand(1)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(mine.state(), eager.state(), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("program", MORE, ids=lambda program: program.__name__)
+def test_others_agree(program: Callable[..., Any]) -> None:
+    run_beside_eager(lambda: program)
+
+
+def test_an_error_of_a_pass_is_raised_where_eager_raises_it() -> None:
+    mine, eager = Planner(), Planner()
+    recorded = hostjit.capture(the_last_pass_raises)
+    for x in [*rows()[2:], *rows()] * 2:
+        try:
+            expected = the_last_pass_raises(eager, x.clone())
+        except ValueError:
+            with pytest.raises(ValueError, match="it does not end"):
+                recorded(mine, x.clone())
+        else:
+            torch.testing.assert_close(recorded(mine, x.clone()), expected)

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.bytecode.choices import Choice
@@ -31,7 +30,13 @@ from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
 from hostjit.recording.graph.recorded_graph import memory_of
 from hostjit.recording.graph.references import replace_everywhere
-from hostjit.recording.graph.selecting import CannotSelectError, Selected, is_number, root_of
+from hostjit.recording.graph.selecting import (
+    CannotSelectError,
+    Selected,
+    cost_of,
+    is_number,
+    root_of,
+)
 from hostjit.recording.reach.attributes import as_defined
 
 if TYPE_CHECKING:
@@ -49,7 +54,6 @@ _PLAIN = (
 )
 # Where both ways are computed, one of them is in vain: a few microseconds.
 _MOST_COST = 1 << 15
-_PRODUCTS = (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)
 # So much is looked at of what is in containers.
 _MOST_ITEMS = 64
 
@@ -61,7 +65,7 @@ class _Way:
         is_taken: eager would go it.
         others: a bool that tells at a replay whether it is not gone.
         does_more: it has done more than compute.
-        cost: of what it has computed, see `_cost`.
+        cost: of what it has computed, see `cost_of`.
     """
 
     def __init__(self, others: torch.Tensor, *, is_taken: bool) -> None:
@@ -208,7 +212,7 @@ class Choosing:
         """Look at an operator that is about to run in some ways."""
         draws = torch.Tag.nondeterministic_seeded in func.tags
         for way in self.ways:
-            way.cost += _cost(func, args)
+            way.cost += cost_of(func, args)
         is_costly = any(way.cost > _MOST_COST for way in self.ways)
         if func._schema.is_mutable or draws or is_costly or may_raise(func, args):
             self.note_more()
@@ -326,15 +330,6 @@ def _has_value(tensor: torch.Tensor, value: Any) -> torch.Tensor:
         sign = aten.eq.Scalar(aten.signbit.default(tensor), is_negative)
         same = aten.logical_and.default(same, sign)
     return same
-
-
-def _cost(func: Any, args: Any) -> int:
-    """About how many numbers an operator reads, and multiplies."""
-    sizes = [value.shape for value in pytree.tree_leaves(args) if isinstance(value, torch.Tensor)]
-    count = sum(size.numel() for size in sizes)
-    if func.overloadpacket in _PRODUCTS:
-        count += sizes[-2].numel() * sizes[-1][-1]
-    return count
 
 
 def _groups(memories: Iterable[set[int]]) -> list[set[int]]:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.bytecode.exits import Exit, Leave
 from hostjit.capturing.functional.recorded_nodes import Made
@@ -29,7 +28,7 @@ from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.recording.code.handlers import may_raise
 from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
-from hostjit.recording.graph.selecting import CannotSelectError, Selected
+from hostjit.recording.graph.selecting import CannotSelectError, Selected, cost_of
 
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
@@ -38,6 +37,8 @@ __all__ = ["Leaving"]
 
 aten = torch.ops.aten
 
+# What is in vain where a loop is left at once: a few hundred microseconds.
+_MOST_COST = 1 << 21
 # What is compared of containers that the call has made: so many items, and so deep.
 _MOST_ITEMS, _DEEPEST = 256, 4
 _NAMESPACES = ("aten", "prims")
@@ -97,13 +98,14 @@ class Leaving:
     Attributes:
         is_met: there are some.
         is_refused: others cannot be what this call is, but for when they leave.
-        state: returns what the call has changed so far of what was there before it.
+        state: returns what the call has changed so far of what was there before it, by places.
     """
 
     def __init__(self, recorder: Recorder) -> None:
         self._reference = weakref.ref(recorder)  # which has this one
         self._loops: list[_Loop] = []
         self.is_refused = self.is_met = False
+        self._cost = 0
         self.state: Callable[[], dict[Any, Any]] = dict
 
     @property
@@ -137,13 +139,16 @@ class Leaving:
         recorder, self.is_met = self._recorder, True
         with torch.no_grad():
             flag = decision if leave.answer else torch.logical_not(decision)
-            for way in recorder.choosing.ways:
-                flag = torch.logical_and(flag, torch.logical_not(way.others))
+            others = [way.others for way in recorder.choosing.ways]
+            # Behind a test by which a loop is left, others say nothing.
+            others += (each.tests[-1].flag for each in self._loops if each.exit is not leave.exit)
+            for each in others:
+                flag = torch.logical_and(flag, torch.logical_not(each))
         try:
             values = self._values_behind(leave, flag, taken)
             with Unseen(), torch._C.DisableTorchFunction():
                 contents = tuple(map(self._contents, values))
-                state = self.state()
+                state = self._state_now()
         except Exception as error:
             raise_of_handler(error)
             return False
@@ -198,7 +203,8 @@ class Leaving:
                 if not is_last:
                     raise CannotSelectError
                 return self._merged(found, values)
-            except CannotSelectError:
+            except Exception as error:
+                raise_of_handler(error)
                 self._refuse()
                 return values
 
@@ -212,7 +218,9 @@ class Leaving:
         if not self.flags() or self._recorder.problem:
             return
         changes_more = torch.Tag.inplace_view in func.tags or _writes_unsaid(func, args)
-        if changes_more or "out" in kwargs or may_raise(func, args):
+        self._cost += cost_of(func, args)
+        is_costly = self._cost > _MOST_COST
+        if is_costly or changes_more or "out" in kwargs or may_raise(func, args):
             self._refuse()
 
     def note_writes(self, tensors: Iterable[torch.Tensor]) -> None:
@@ -258,9 +266,9 @@ class Leaving:
         if any(map(_does_more, self._recorder.nodes_behind(loop.begin))):
             raise CannotSelectError
         contents = tuple(map(self._contents, values))
-        state = self.state()
+        state = self._state_now()
         for left in loop.tests:
-            if not _is_same_state(left.state, state):
+            if not _is_same(left.state, state):
                 raise CannotSelectError
             for was, now, before, behind in zip(
                 left.contents, contents, left.values, values, strict=True
@@ -305,6 +313,10 @@ class Leaving:
         self._recorder.choosing.note_writes([now])
         self._take_back(now, flag, self._node(gradient))
 
+    def _state_now(self) -> dict[Any, Any]:
+        """What the call has changed so far; raises CannotSelectError where nothing tells that."""
+        return {place: self._contents(value) for place, value in self.state().items()}
+
     def _contents(self, value: Any, depth: int = 0) -> Any:
         """What tells whether something is as it was; raises CannotSelectError."""
         recorder = self._recorder
@@ -329,14 +341,11 @@ class Leaving:
 
 
 def _is_same(was: Any, now: Any) -> bool:
+    if type(was) is dict and type(now) is dict:
+        return was.keys() == now.keys() and all(_is_same(was[key], now[key]) for key in was)
     if type(was) is not tuple or type(now) is not tuple:
         return was is now
     return len(was) == len(now) and all(map(_is_same, was, now))
-
-
-def _is_same_state(was: Any, now: Any) -> bool:
-    with _disable_current_modes():
-        return was.keys() == now.keys() and all(was[key] is now[key] for key in was)
 
 
 def _tensors_in(values: Any) -> list[torch.Tensor]:

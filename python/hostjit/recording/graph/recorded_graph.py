@@ -145,7 +145,7 @@ class RecordedGraph:
 
     def is_object_outside(self, value: object) -> bool:
         """Tell whether an object existed before the call, and is compared."""
-        return id(value) in self._state.objects
+        return self._state.compares(value)
 
     def knows(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is in the graph."""

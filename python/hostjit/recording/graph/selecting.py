@@ -9,6 +9,7 @@ import types
 from typing import TYPE_CHECKING, Any
 
 import torch
+from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.bytecode.made_code import is_of_choice
@@ -29,14 +30,27 @@ from hostjit.recording.graph.recorded_graph import memory_of
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
 
-__all__ = ["CannotSelectError", "Selected", "is_number", "root_of"]
+__all__ = ["CannotSelectError", "Selected", "cost_of", "is_number", "root_of"]
+
+aten = torch.ops.aten
 
 
+# Of operands of these, each number is used several times.
+_PRODUCTS = (aten.mm, aten.addmm, aten.bmm, aten.baddbmm)
 _DTYPES = {bool: torch.bool, int: torch.int64, float: torch.float64}
 
 
 class CannotSelectError(Exception):
     """Two things cannot be selected."""
+
+
+def cost_of(func: Any, args: Any) -> int:
+    """Return about how many numbers an operator reads, and multiplies."""
+    sizes = [value.shape for value in pytree.tree_leaves(args) if isinstance(value, torch.Tensor)]
+    count = sum(size.numel() for size in sizes)
+    if func.overloadpacket in _PRODUCTS:
+        count += sizes[-2].numel() * sizes[-1][-1]
+    return count
 
 
 def root_of(node: torch.fx.Node) -> torch.fx.Node:

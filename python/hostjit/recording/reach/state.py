@@ -252,6 +252,11 @@ class State(Walk):
         """Say of everything what is not as it was found."""
         return [what for entry in self._entries.values() for what in entry.changes()]
 
+    def compares(self, value: object) -> bool:
+        """Tell whether an object was reached, among the arguments too."""
+        kinds = ("list", "items", "slots")
+        return id(value) in self.objects or any((x, id(value)) in self._entries for x in kinds)
+
     def changed(self) -> dict[Any, Any]:
         """Return all that is not as it was found, by places: other objects for other changes."""
         return {

@@ -198,6 +198,8 @@ class RecordedRun:
         """Return what is another by now than when the call began, by places."""
         found = self._state.changed()
         found["assigned", self._accesses.num_assigned()] = None
+        for owner, name in self._accesses.assigned():
+            found["assigned", id(owner), name] = (instance_dict(owner) or {}).get(name)
         found["thread", ThreadState.current()] = None
         return found
 
