@@ -62,6 +62,12 @@ assert agents[0].act.captured is None and agents[1].act.captured is not None
 for _ in range(3):
     improve(torch.randn(4), torch.randn(4))
 assert len(improve.specializations) == 1
+""",
+        """
+for number in (5, 5, 1, 0.1, 0.001):
+    target = torch.randn(4)
+    refine(target.diff(prepend=torch.zeros(1)) + number, target)
+assert len(refine.specializations) == 1
 cache, token = torch.randn(1, 512), torch.randn(1)
 def model(token, keys):
     return torch.tanh(token + keys.mean(dim=1))

@@ -170,8 +170,8 @@ class Choosing:
             raise CannotSelectError  # another way is compared
         count = len(recorder.reads)
         bool(decision)  # which a replay compares
-        for read in recorder.reads[count:]:
-            read.is_of_choice = True
+        for read in recorder.reads[count:]:  # else its passes may be programs
+            read.is_of_choice = read.is_of_choice or recorder.ran_backward
         return answer
 
     def arrive(self, place: Exit, values: Sequence[Any]) -> Sequence[Any]:

@@ -72,8 +72,8 @@ class Read:
         expected: the values.
         where: the line that reads them.
         is_size: they are the size of a result of an operator.
-        is_of_choice: a statement that chooses reads them, to lead elsewhere: both ways through it
-            are known otherwise.
+        is_of_choice: a statement that chooses reads them, to lead elsewhere, or one by which a loop
+            with backward passes is left: other ways are known otherwise.
     """
 
     def __init__(
@@ -168,7 +168,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         if (made := Made.of(expected)) is not None:
             self.made[copy] = made
         where = user_line(sys._getframe(1))
-        is_of_choice = self.choosing.is_conditional()
+        is_of_choice = bool(self.choosing.ways)
         read = Read(copy, expected, where, is_size=is_size, is_of_choice=is_of_choice)
         self.reads.append(read)
 
