@@ -283,6 +283,20 @@ def a_flag(x: Tensor) -> Tensor:
     return x * 2 if improved else x
 
 
+def the_very_flag(x: Tensor) -> Tensor:
+    improved = False
+    if x.sum() > 0:
+        improved = True
+    return x * 2 if improved is True else x
+
+
+def a_flag_of_an_item(x: Tensor) -> Tensor:
+    improved = False
+    if x.sum() > 0:
+        improved = True
+    return x[int(improved)] * {False: 2, True: 3}[improved]
+
+
 def nothing_or_a_tensor(x: Tensor) -> Tensor:
     found = None
     if x.sum() > 0:
@@ -445,7 +459,15 @@ def of_many_elements(x: Tensor) -> Tensor:
 OTHERS = [
     *(until_it_stalls, over_when_small, an_alias_is_written, the_selected_is_written),
     *(both_are_returned, an_argument_is_returned, two_names_of_one, asks_which, of_other_shapes),
-    *(of_other_dtypes, of_other_strides, a_flag, nothing_or_a_tensor, an_int_or_a_float),
+    *(
+        of_other_dtypes,
+        of_other_strides,
+        a_flag,
+        the_very_flag,
+        a_flag_of_an_item,
+        nothing_or_a_tensor,
+        an_int_or_a_float,
+    ),
     *(a_bool_or_an_int, zeros_with_signs, an_index, as_many_times, in_a_text, divides_by_zero),
     *(looks_up_too_far, draws_in_a_way, writes_in_a_way, appends_in_a_way, singular),
     *(a_list_is_asked, a_function_of_the_users, another_max, known_by_a_function, handled),

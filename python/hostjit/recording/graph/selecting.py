@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dis
 import functools
+import itertools
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -142,9 +144,9 @@ class Selected:
     def _number(self, name: str, taken: Any, other: Any) -> ReadNumber:
         """Return what stands for a number, where the function keeps that to itself."""
         numbers = [taken, other]
-        if not any(isinstance(each, ReadNumber) for each in numbers):
-            self._check_kept(name)
         kinds = {_kind_of_number(each) for each in numbers}
+        if not any(isinstance(each, ReadNumber) for each in numbers):
+            self._check_kept(name, is_truth=bool in kinds)
         if len(kinds) > 1:
             raise CannotSelectError
         is_int = kinds == {int}
@@ -159,8 +161,11 @@ class Selected:
             return number.tensor
         return torch.full((), number, dtype=_DTYPES[type(number)], device="cpu")
 
-    def _check_kept(self, name: str) -> None:
-        """Refuse a variable whose number others may see; raises CannotSelectError."""
+    def _check_kept(self, name: str, *, is_truth: bool) -> None:
+        """Refuse a variable whose number others may see; raises CannotSelectError.
+
+        `is_truth`: it is True or False, of which code may ask whether it is that.
+        """
         frame = sys._getframe()
         while not is_of_choice(frame.f_code) and is_own(frame.f_code.co_filename):
             assert frame.f_back is not None
@@ -172,6 +177,15 @@ class Selected:
         uses = uses_of_variable(self._code, name) if name else None
         if uses is None or not are_kept(uses, frame, self._recorder):
             raise CannotSelectError
+        if is_truth and (uses.passed or _asks_for_truth(self._code)):
+            raise CannotSelectError
+
+
+@functools.lru_cache(maxsize=1024)
+def _asks_for_truth(code: types.CodeType) -> bool:
+    """Whether code asks for the very True or False, `flag is True`."""
+    pairs = itertools.pairwise(dis.get_instructions(code))
+    return any(x.argval in (True, False) and y.opname == "IS_OP" for x, y in pairs)
 
 
 def _kind_of(tensor: torch.Tensor) -> tuple[Any, ...]:
