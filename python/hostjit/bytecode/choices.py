@@ -24,6 +24,7 @@ from torch._dynamo.bytecode_transformation import (
 )
 
 from hostjit.bytecode.appended import become, beside
+from hostjit.bytecode.called_functions import copy_of, with_called_functions
 from hostjit.bytecode.chooser import current_chooser
 from hostjit.bytecode.computing import MOST_INSTRUCTIONS, Chain, Statements, is_test
 from hostjit.bytecode.exits import instructions_of_exits, with_exits
@@ -35,10 +36,7 @@ from hostjit.bytecode.returns import with_one_return
 from hostjit.bytecode.rewriting import rewritten
 from hostjit.bytecode.splits import may_be_taken_apart
 
-__all__ = [
-    "Choice",
-    "with_choices",
-]
+__all__ = ["Choice", "has_choices", "with_choices"]
 
 
 # Of code with more than this, looking at it takes seconds.
@@ -129,15 +127,31 @@ def _has_choices(code: types.CodeType) -> bool:
 def with_choices(function: types.FunctionType, *, leaves: bool = True) -> types.FunctionType:
     """Return a function that does the same, and asks a `Choice` for each `if` that computes.
 
-    `leaves`: it asks for each test by which loops are left early, too; see `with_exits`.
+    And what is called in place of the functions that it calls. `leaves`: it asks for each test by
+    which loops are left early, too; see `with_exits`.
     """
-    origin = function.__code__
+    called = with_called_functions(function)
+    made = _deciding(called, function.__code__, leaves=leaves) or called
+    if made is function:
+        made = copy_of(function)
+    note_made(made.__code__, function.__code__)
+    return made
+
+
+def has_choices(function: types.FunctionType) -> bool:
+    """Tell whether there is an `if` that computes, or a test by which a loop is left early."""
+    return _deciding(function, function.__code__, leaves=True) is not None
+
+
+def _deciding(
+    function: types.FunctionType, origin: types.CodeType, *, leaves: bool
+) -> types.FunctionType | None:
     if not _has_choices(origin):
-        return function
+        return None
     compared = with_one_return(rewritten(function, _with_comparisons))
     asking = with_exits(compared, origin) if leaves else None
     if asking is None:
-        return _with_choices(compared, origin) or function
+        return _with_choices(compared, origin)
     note_made(asking.__code__, origin)
     return _with_choices(asking, origin) or asking
 

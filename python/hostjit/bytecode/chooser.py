@@ -26,6 +26,9 @@ class Chooser(Protocol):
     def arrive(self, place: Exit, values: Sequence[Any]) -> Sequence[Any]:
         """Return what the variables become that are needed behind a loop, which is left."""
 
+    def called(self, function: Any) -> Any:
+        """Return what is called in place of a function, or of whatever is called."""
+
 
 class _Thread(threading.local):
     chooser: Chooser | None = None

@@ -7,7 +7,7 @@ import dis
 import types
 import weakref
 
-__all__ = ["is_of_choice", "note_made", "note_way", "written_as"]
+__all__ = ["is_of_choice", "note_made", "note_way", "origin_of", "written_as"]
 
 # Code that was made of other code, and that. A dict would keep all of it.
 _origins: weakref.WeakKeyDictionary[types.CodeType, types.CodeType] = weakref.WeakKeyDictionary()
@@ -23,6 +23,11 @@ def note_way(code: types.CodeType, origin: types.CodeType) -> None:
     """Note that code is what a statement of other code does."""
     note_made(code, origin)
     _of_choices.add(code)
+
+
+def origin_of(code: types.CodeType) -> types.CodeType:
+    """Return the code of which other code was made; the code itself where it is as written."""
+    return _origins.get(code, code)
 
 
 def is_of_choice(code: types.CodeType) -> bool:

@@ -25,6 +25,7 @@ from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 __all__ = [
     "Uses",
     "followed_reads",
+    "uses_of_call",
     "uses_of_parameter",
     "uses_of_result",
     "uses_of_variable",
@@ -82,7 +83,10 @@ class Uses:
     Attributes:
         builtins: names of functions that it is given to, if these are Python's.
         is_returned: the function returns it, by itself or in new containers.
+        places: where it is in what is returned: in which items of a tuple, or -1 for that itself;
+            None if it is not known.
         is_asked: the function compares it, or decides by it.
+        is_identified: the function asks whether it is the very True, or False.
         passed: functions of users that it is given to, if these are such, and which of the
             positional arguments it is: by the names of global variables, or of methods of the first
             parameter behind a point. What they return is something else.
@@ -91,7 +95,9 @@ class Uses:
     builtins: frozenset[str]
     is_returned: bool
     is_asked: bool
-    passed: frozenset[tuple[str, int]] = frozenset()
+    is_identified: bool
+    passed: frozenset[tuple[str, int]]
+    places: frozenset[int] | None
 
 
 @functools.lru_cache(maxsize=1024)
@@ -114,8 +120,27 @@ def uses_of_result(
     if not may_be_taken_apart(code):
         return None
     instructions = cleaned_instructions(code)
-    place = _place_of(instructions, code, offset, is_float, is_attribute)
+    place = _place_of(instructions, code, offset, is_any_call=is_float, is_attribute=is_attribute)
     return None if place is None else _uses(code, instructions, functools.partial(_behind, place))
+
+
+@functools.lru_cache(maxsize=1024)
+def uses_of_call(code: types.CodeType, offset: int, places: frozenset[int]) -> Uses | None:
+    """Return what is done with numbers that a call of a function returns, as `uses_of_result` does.
+
+    Args:
+        code: of a function.
+        offset: of the call, in bytes, as in `f_lasti` of a frame.
+        places: where they are in what is returned, as `Uses.places`.
+    """
+    if not may_be_taken_apart(code):
+        return None
+    instructions = cleaned_instructions(code)
+    place = _place_of(instructions, code, offset, is_any_call=True)
+    given = _VALUE if places == {-1} else _Items(places)
+    if place is None or (given is not _VALUE and -1 in places):
+        return None
+    return _uses(code, instructions, lambda value: value.behind(place, given))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -189,12 +214,13 @@ def _place_of(
     instructions: Sequence[Instruction],
     code: types.CodeType,
     offset: int,
-    is_float: bool,
-    is_attribute: bool,
+    *,
+    is_any_call: bool = False,
+    is_attribute: bool = False,
 ) -> int | None:
     """Where an operator, a call of `item` or the read of an attribute is, if it begins there.
 
-    A call may begin ahead of CALL.
+    A call may begin ahead of CALL. `is_any_call`: of whatever.
 
     Dynamo's instructions have offsets of their own, but as many calls and operators.
     """
@@ -209,7 +235,7 @@ def _place_of(
     place = [i for i, each in enumerate(instructions) if each.opname == name][count]
     if name == "LOAD_ATTR":
         return place if instructions[place].argval == original[index].argval else None
-    if name == "BINARY_OP" or is_float or _calls_item(original, index):
+    if name == "BINARY_OP" or is_any_call or _calls_item(original, index):
         return place
     return None
 
@@ -230,6 +256,15 @@ class _SeenElsewhereError(Exception):
 # a new container with the value and an index, and None for anything else.
 _VALUE, _CONTAINER, _NESTED, _PLACE, _ITEM = (object() for _ in range(5))
 _KINDS = (_VALUE, _CONTAINER, _NESTED)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Items:
+    """A new tuple that has values in some places: a container of which more is known."""
+
+    places: frozenset[int]
+
+
 _Stack = tuple[object, ...]
 _Names = frozenset[tuple[str, object]]
 _State = tuple[_Stack, _Names]
@@ -249,7 +284,8 @@ class _Value:
         self._builtins: set[str] = set()
         self._passed: set[tuple[str, int]] = set()
         self._is_returned = False
-        self._is_asked = False
+        self._places: frozenset[int] | None = frozenset()
+        self._is_asked = self._is_identified = False
         stored = {each.argval for each in instructions if each.opname == "STORE_FAST"}
         first = code.co_varnames[0] if code.co_argcount else ""
         self._methods = {
@@ -259,14 +295,14 @@ class _Value:
             if instructions[i + 1].opname in ("LOAD_METHOD", "LOAD_ATTR")
         }
 
-    def behind(self, place: int) -> Uses:
-        """Follow what is on top of the stack behind an instruction.
+    def behind(self, place: int, given: object = _VALUE) -> Uses:
+        """Follow what is on top of the stack behind an instruction. `given`: what that is.
 
         Raises _SeenElsewhereError.
         """
         ahead = self._follow(0, ((), frozenset()))
         stack, _ = ahead[place + 1]
-        self._follow(place + 1, ((*stack[:-1], _VALUE), frozenset()))
+        self._follow(place + 1, ((*stack[:-1], given), frozenset()))
         return self._found()
 
     def of_variable(self, name: str) -> Uses:
@@ -285,7 +321,9 @@ class _Value:
 
     def _found(self) -> Uses:
         passed = frozenset(self._passed)
-        return Uses(frozenset(self._builtins), self._is_returned, self._is_asked, passed)
+        builtins = frozenset(self._builtins)
+        asked = self._is_asked, self._is_identified
+        return Uses(builtins, self._is_returned, *asked, passed, self._places)
 
     def _follow(self, index: int, state: _State) -> dict[int, _State]:
         """What is where ahead of each instruction that may run from one on."""
@@ -305,8 +343,10 @@ class _Value:
         if index in self._appends and _has(stack[-1:]):
             stack = (*stack[:-1], None)
             names |= {(self._appends[index], _NESTED)}
-        if found.opname == "IS_OP" and _has(stack[-2:]) and not self._is_constant(index - 1):
-            raise _SeenElsewhereError
+        if found.opname == "IS_OP" and _has(stack[-2:]):
+            if not self._is_constant(index - 1):
+                raise _SeenElsewhereError
+            self._is_identified |= self._instructions[index - 1].argval is not None
         if found.opname == _CALL and self._instructions[index - 1].opname == "KW_NAMES":
             if _has(stack[-2 - (found.arg or 0) :]):
                 raise _SeenElsewhereError
@@ -319,7 +359,8 @@ class _Value:
         elif self._asks_for_item(index):
             if stack[-2] in (_VALUE, _NESTED):
                 raise _SeenElsewhereError
-            now = (*stack[:-2], _ITEM if stack[-2] is _CONTAINER else _PLACE)
+            is_item = stack[-2] is _CONTAINER or isinstance(stack[-2], _Items)
+            now = (*stack[:-2], _ITEM if is_item else _PLACE)
         elif index in self._methods and not _has(stack[-1:]):
             now = (*stack[:-1], f".{found.argval}")
         else:
@@ -357,6 +398,10 @@ class _Value:
         if name == "LOAD_GLOBAL":
             is_called = (argument & 1) * (None,)
             return (*stack, *is_called, found.argval), names
+        if name == "UNPACK_SEQUENCE" and isinstance(stack[-1], _Items):
+            places = stack[-1].places
+            unpacked = (_VALUE if i in places else None for i in reversed(range(argument)))
+            return (*stack[:-1], *unpacked), names
         takes = self._takes(found)
         if takes is None:
             if _has(stack) or "FAST" in name:
@@ -368,6 +413,15 @@ class _Value:
         if not _has(taken):
             return stack, names
         return (*stack, *self._made_of(found, taken)), names
+
+    def _note_places(self, returned: object) -> None:
+        """Note where the value is in something that is returned."""
+        if self._places is None:
+            return
+        if returned is _VALUE:
+            self._places |= {-1}
+        else:
+            self._places = self._places | returned.places if isinstance(returned, _Items) else None
 
     def _takes(self, found: Instruction) -> int | None:
         """How many values an instruction takes of the stack; None if that is not known."""
@@ -389,7 +443,10 @@ class _Value:
         name = found.opname
         if name == "RETURN_VALUE":
             self._is_returned = True
+            self._note_places(taken[0])
             return ()
+        if name == "BUILD_TUPLE" and not (_ITEM in taken or _has_container(taken)):
+            return (_Items(frozenset(i for i, each in enumerate(taken) if each is _VALUE)),)
         if name in _CONTAINERS or (name == "BUILD_MAP" and not _has(taken[::2])):
             return (_NESTED if _has_container(taken) else _CONTAINER,)
         if name == "POP_TOP":
@@ -432,12 +489,12 @@ class _Value:
 
 
 def _in_variable(name: str, names: _Names) -> object:
-    found = [kind for kind in _KINDS if (name, kind) in names]
+    found = [kind for known, kind in names if known == name]
     return found[0] if len(found) == 1 else (_NESTED if found else None)
 
 
 def _with_variable(name: str, value: object, names: _Names) -> _Names:
-    names = names - {(name, kind) for kind in _KINDS}
+    names = frozenset(pair for pair in names if pair[0] != name)
     return names | {(name, value)} if _has((value,)) else names
 
 
@@ -446,7 +503,7 @@ def _has(values: _Stack) -> bool:
 
 
 def _has_container(values: _Stack) -> bool:
-    return _CONTAINER in values or _NESTED in values
+    return any(x is _CONTAINER or x is _NESTED or isinstance(x, _Items) for x in values)
 
 
 def _merged(known: _State | None, state: _State) -> _State:
@@ -461,5 +518,5 @@ def _either(first: object, second: object) -> object:
     """What is in a place that one of two things is in."""
     if first == second:
         return first
-    found = [kind for kind in _KINDS if kind in (first, second)]
+    found = [x for x in (first, second) if x in _KINDS or isinstance(x, _Items)]
     return found[0] if len(found) == 1 else (_NESTED if found else None)

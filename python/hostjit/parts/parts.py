@@ -12,7 +12,7 @@ import torch
 from torch._dynamo.eval_frame import skip_code
 
 from hostjit import _C
-from hostjit.bytecode.choices import with_choices
+from hostjit.bytecode.choices import has_choices
 from hostjit.bytecode.loops import (
     Outlined,
     PassVariables,
@@ -147,7 +147,7 @@ class Parts:
         body = self._outlined.body
         followed = frozenset[int]()
         if are_followed or self._outlined.is_of_range:
-            asked = are_followed or with_choices(body) is not body
+            asked = are_followed or has_choices(body)
             followed = followed_reads(body.__code__, asked=asked)
         return split_behind_gradients(body, followed) is not None
 

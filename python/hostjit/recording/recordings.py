@@ -16,9 +16,7 @@ import torch
 import torch._dynamo
 
 from hostjit import _C
-from hostjit.bytecode.choices import with_choices
 from hostjit.bytecode.loops import PassVariables
-from hostjit.bytecode.making import function_of
 from hostjit.capturing.arguments import (
     describe_arguments,
     object_leaves,
@@ -46,6 +44,7 @@ from hostjit.recording.calls.compilation_for_dims import CompilationForDims
 from hostjit.recording.calls.mismatch import Signature, named_arguments
 from hostjit.recording.calls.opened_objects import OpenedClasses, expanded
 from hostjit.recording.calls.varying import Varying
+from hostjit.recording.code.deciding import DecidingFunctions
 from hostjit.recording.code.reachable import may_tell_tensors_apart
 from hostjit.recording.errors import MismatchError, refusal_of
 from hostjit.recording.graph.open_arguments import OpenArguments
@@ -114,7 +113,7 @@ class Recordings(Specializer):
         self._chooses = self._leaves = True
         self._tensors_met: dict[tuple[int, str], tuple[Attribute, int]] = {}
         # The code of the target, and what that is with its choices.
-        self._chooser: tuple[types.CodeType, types.CodeType] | None = None
+        self._deciding = DecidingFunctions()
         self.attributes = Attributes(MOST_NUMBERS)
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
@@ -452,7 +451,7 @@ class Recordings(Specializer):
     def _follow_less(self, recorder: Recorder) -> None:
         """Have the next call recorded for what it decides: others are not as this call was."""
         if recorder.leaving.is_met:
-            self._leaves, self._chooser = False, None
+            self._leaves = False
         else:
             self._chooses = False
 
@@ -489,11 +488,12 @@ class Recordings(Specializer):
             return self.target
         if may_tell_tensors_apart(function, receiver):
             return self.target
-        if self._chooser is None or self._chooser[0] is not function.__code__:
-            made = with_choices(function, leaves=self._leaves)
-            self._chooser = function.__code__, made.__code__
-        made = function_of(function, self._chooser[1])  # with the defaults of now
-        return types.MethodType(made, receiver) if is_method else made
+        found: Callable[..., Any] = self.deciding(target)
+        return found
+
+    def deciding(self, called: Any) -> Any:
+        """Return what does the same as something that is called, and lets a recording follow it."""
+        return self._deciding.of(called, leaves=self._leaves)
 
     def _opens(self, run: RecordedRun) -> bool:
         """Have programs take numbers that vary; tells whether that may be, and was not so before.

@@ -79,6 +79,7 @@ class Choosing:
     """The statements of a recorded call that choose, as a `Chooser`.
 
     Attributes:
+        deciding: returns what is called in place of a function, so that it is known what decides.
         ways: those that run now, from the outermost on.
         is_refused: others may tell what was selected from a copy.
         outside: of what may be there before the call, whether it is, by nodes.
@@ -88,6 +89,7 @@ class Choosing:
 
     def __init__(self, recorder: Recorder) -> None:
         self._reference = weakref.ref(recorder)  # which has this one
+        self.deciding: Callable[[Any], Any] = lambda function: function
         self.ways: list[_Way] = []
         # Of each variable that was selected: what it is in the graph, and the memory of what it
         # may be.
@@ -173,6 +175,13 @@ class Choosing:
         for read in recorder.reads[count:]:  # else its passes may be programs
             read.is_of_choice = read.is_of_choice or recorder.ran_backward
         return answer
+
+    def called(self, function: Any) -> Any:
+        """Return what is called in place of a function, or of whatever is called."""
+        if self._recorder.problem:
+            return function
+        with Unseen():
+            return self.deciding(function)
 
     def arrive(self, place: Exit, values: Sequence[Any]) -> Sequence[Any]:
         """Return what the variables become that are needed behind a loop, which is left."""

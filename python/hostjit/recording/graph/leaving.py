@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,11 +22,13 @@ import torch
 from torch.utils import _pytree as pytree
 
 from hostjit.bytecode.exits import Exit, Leave
+from hostjit.bytecode.made_code import is_of_choice
 from hostjit.capturing.functional.recorded_nodes import Made
 from hostjit.capturing.instances import is_a, is_one_of
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.recording.code.handlers import may_raise
+from hostjit.recording.code.libraries import is_own
 from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
 from hostjit.recording.graph.selecting import CannotSelectError, Selected, cost_of
@@ -53,6 +56,7 @@ class _Left:
         flag: a bool that tells at a replay whether the loop is left here, or was before.
         values: of the variables that are needed behind the loop.
         contents: what is in those that are containers, and of tensors what others do not select.
+        callers: the same of the variables of functions that call the one whose loop it is.
         gradients: the `.grad` of tensors that need one, by their ids.
         state: what the call has changed by then of what was there before.
         num_memories: how much memory is in the graph.
@@ -61,6 +65,7 @@ class _Left:
     flag: torch.Tensor
     values: tuple[Any, ...]
     contents: tuple[Any, ...]
+    callers: tuple[Any, ...]
     gradients: Mapping[int, tuple[torch.Tensor, torch.Tensor | None]]
     state: Any
     num_memories: int
@@ -80,13 +85,15 @@ class _Loop:
 
     Attributes:
         exit: where that leads to.
+        frame: of the function whose loop it is.
         begin: the last node ahead of it.
         tests: at which they may have.
         writes: since the first.
     """
 
-    def __init__(self, place: Exit, begin: torch.fx.Node) -> None:
+    def __init__(self, place: Exit, frame: types.FrameType, begin: torch.fx.Node) -> None:
         self.exit = place
+        self.frame = frame
         self.begin = begin
         self.tests: list[_Left] = []
         self.writes: list[_Write] = []
@@ -137,24 +144,26 @@ class Leaving:
             taken: of the variables `leave.taken`.
         """
         recorder, self.is_met = self._recorder, True
+        frame = _frame_of_function()
+        known = self._loop_left_at(leave.exit, frame)
         with torch.no_grad():
             flag = decision if leave.answer else torch.logical_not(decision)
             others = [way.others for way in recorder.choosing.ways]
             # Behind a test by which a loop is left, others say nothing.
-            others += (each.tests[-1].flag for each in self._loops if each.exit is not leave.exit)
+            others += (each.tests[-1].flag for each in self._loops if each is not known)
             for each in others:
                 flag = torch.logical_and(flag, torch.logical_not(each))
         try:
             values = self._values_behind(leave, flag, taken)
             with Unseen(), torch._C.DisableTorchFunction():
                 contents = tuple(map(self._contents, values))
+                callers = self._contents_of_callers(frame)
                 state = self._state_now()
         except Exception as error:
             raise_of_handler(error)
             return False
-        loop = next((each for each in self._loops if each.exit is leave.exit), None)
-        if loop is None:
-            loop = _Loop(leave.exit, recorder.last_node())
+        loop = known or _Loop(leave.exit, frame, recorder.last_node())
+        if known is None:
             self._loops.append(loop)
         if loop.tests:
             with torch.no_grad():
@@ -166,7 +175,7 @@ class Leaving:
                 if each.requires_grad and (each.is_leaf or each.retains_grad)
             }
             count = recorder.num_memories()
-            loop.tests.append(_Left(flag, values, contents, gradients, state, count))
+            loop.tests.append(_Left(flag, values, contents, callers, gradients, state, count))
         return True
 
     def _values_behind(
@@ -191,7 +200,7 @@ class Leaving:
 
     def arrive(self, place: Exit, values: Sequence[Any]) -> Sequence[Any]:
         """Return what the variables become that are needed behind a loop, which is left."""
-        found = next((each for each in self._loops if each.exit is place), None)
+        found = self._loop_left_at(place, _frame_of_function())
         if found is None:
             return values
         is_last = self._loops[-1] is found
@@ -212,6 +221,7 @@ class Leaving:
         """Note that the call has ended."""
         if any(loop.tests for loop in self._loops):
             self._refuse()  # it has left a loop in another way
+        self._loops = []  # and the frames
 
     def note_operator(self, func: Any, args: Any, kwargs: Any) -> None:
         """Look at an operator that is about to run, which others may not run."""
@@ -266,9 +276,9 @@ class Leaving:
         if any(map(_does_more, self._recorder.nodes_behind(loop.begin))):
             raise CannotSelectError
         contents = tuple(map(self._contents, values))
-        state = self._state_now()
+        callers, state = self._contents_of_callers(loop.frame), self._state_now()
         for left in loop.tests:
-            if not _is_same(left.state, state):
+            if not (_is_same(left.state, state) and _is_same(left.callers, callers)):
                 raise CannotSelectError
             for was, now, before, behind in zip(
                 left.contents, contents, left.values, values, strict=True
@@ -313,6 +323,22 @@ class Leaving:
         self._recorder.choosing.note_writes([now])
         self._take_back(now, flag, self._node(gradient))
 
+    def _loop_left_at(self, place: Exit, frame: types.FrameType) -> _Loop | None:
+        found = (each for each in self._loops if each.exit is place and each.frame is frame)
+        return next(found, None)
+
+    def _contents_of_callers(self, frame: types.FrameType) -> tuple[Any, ...]:
+        """What functions have in variables that call another; raises CannotSelectError."""
+        found: list[Any] = []
+        behind = frame.f_back
+        while behind is not self._recorder.caller:
+            if behind is None:
+                raise CannotSelectError
+            if not is_own(behind.f_code.co_filename):
+                found += map(self._contents, behind.f_locals.values())
+            behind = behind.f_back
+        return tuple(found)
+
     def _state_now(self) -> dict[Any, Any]:
         """What the call has changed so far; raises CannotSelectError where nothing tells that."""
         return {place: self._contents(value) for place, value in self.state().items()}
@@ -338,6 +364,15 @@ class Leaving:
                 cells = [each.cell_contents for each in value.__closure__ or ()]
                 return (value, *map(look, (*cells, *(value.__defaults__ or ()))))
         raise CannotSelectError
+
+
+def _frame_of_function() -> types.FrameType:
+    """The frame of the function of users that runs now."""
+    frame = sys._getframe()
+    while is_own(frame.f_code.co_filename) or is_of_choice(frame.f_code):
+        assert frame.f_back is not None
+        frame = frame.f_back
+    return frame
 
 
 def _is_same(was: Any, now: Any) -> bool:

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
-from hostjit.bytecode.made_code import is_of_choice, written_as
+from hostjit.bytecode.made_code import is_of_choice, origin_of, written_as
 from hostjit.bytecode.places import NOTHING_LEFT
-from hostjit.bytecode.uses import Uses, uses_of_parameter, uses_of_result
+from hostjit.bytecode.uses import Uses, uses_of_call, uses_of_parameter, uses_of_result
 from hostjit.capturing.instances import instance_dict, is_one_of
 from hostjit.recording.code.libraries import is_library, is_own
 from hostjit.recording.code.seen_code import Unseen
@@ -35,6 +35,7 @@ __all__ = [
     "ReadNumber",
     "StandIn",
     "are_kept",
+    "callers_keep",
     "hand_over_numbers",
     "is_kept",
     "keeps",
@@ -135,11 +136,12 @@ def hand_over_numbers(frame: types.FrameType) -> None:
     Operators of Python call methods of what they are given besides such a number. Code that keeps
     a number to itself goes on with what stands for it.
     """
-    given = frame.f_locals
+    given, code = frame.f_locals, origin_of(frame.f_code)
     for name in [name for name, value in given.items() if isinstance(value, StandIn)]:
-        receiver = given.get(_first_parameter(frame.f_code))
+        receiver = given.get(_first_parameter(code))
         is_number = isinstance(given[name], ReadNumber)
-        if not (is_number and keeps(frame.f_code, frame.f_globals, receiver, name)):
+        is_truth = is_number and given[name].tensor.dtype is torch.bool
+        if not (is_number and keeps(code, frame.f_globals, receiver, name, is_truth=is_truth)):
             given[name] = given[name].read()
 
 
@@ -150,6 +152,7 @@ def keeps(
     name: str,
     *,
     may_return: bool = False,
+    is_truth: bool = False,
     depth: int = 0,
 ) -> bool:
     """Tell whether code keeps a number that it is given to itself.
@@ -160,20 +163,26 @@ def keeps(
         receiver: what its first parameter is.
         name: of the parameter.
         may_return: it may return the number, too.
+        is_truth: that is True or False.
         depth: how many functions call one another on the way to it.
     """
     if is_library(code.co_filename) or depth > _DEEPEST:
         return False
     uses = uses_of_parameter(code, name)
-    if uses is None or (uses.is_returned and not may_return):
+    if uses is None or (uses.is_returned and not may_return) or (is_truth and uses.is_identified):
         return False
     return all(_is_pythons(each, variables) for each in uses.builtins) and all(
-        _passes_on(*each, variables, receiver, depth) for each in uses.passed
+        _passes_on(*each, variables, receiver, depth, is_truth) for each in uses.passed
     )
 
 
 def _passes_on(
-    called: str, index: int, variables: Mapping[str, Any], receiver: Any, depth: int
+    called: str,
+    index: int,
+    variables: Mapping[str, Any],
+    receiver: Any,
+    depth: int,
+    is_truth: bool,
 ) -> bool:
     """Whether a function of users, as `Uses.passed` has it, keeps what it is given."""
     is_method = called.startswith(".")
@@ -191,7 +200,8 @@ def _passes_on(
     if index >= code.co_argcount:
         return False
     owner = receiver if is_method else None
-    return keeps(code, found.__globals__, owner, code.co_varnames[index], depth=depth + 1)
+    name = code.co_varnames[index]
+    return keeps(code, found.__globals__, owner, name, is_truth=is_truth, depth=depth + 1)
 
 
 def _first_parameter(code: types.CodeType) -> str:
@@ -251,20 +261,48 @@ def is_kept(
     )
 
 
-def are_kept(uses: Uses, frame: types.FrameType, recorder: Recorder) -> bool:
+def are_kept(
+    uses: Uses, frame: types.FrameType, recorder: Recorder, *, is_truth: bool = False
+) -> bool:
     """Tell whether what the code of a frame does with a number shows it to nobody.
 
-    `frame`: of a statement that chooses, too, which is part of such code.
+    Args:
+        uses: what it does.
+        frame: of a statement that chooses, too, which is part of such code.
+        recorder: of the call.
+        is_truth: the number is True or False.
     """
+    if is_truth and uses.is_identified:
+        return False
     if not all(_is_pythons(name, frame.f_globals) for name in uses.builtins):
         return False
     while is_of_choice(frame.f_code):
         frame = _asking(frame)
     if uses.passed:
         receiver = frame.f_locals.get(_first_parameter(frame.f_code))
-        if not all(_passes_on(*each, frame.f_globals, receiver, 0) for each in uses.passed):
+        passed = (_passes_on(*x, frame.f_globals, receiver, 0, is_truth) for x in uses.passed)
+        if not all(passed):
             return False
-    return not uses.is_returned or returns_to(recorder.caller, frame)
+    if not uses.is_returned or returns_to(recorder.caller, frame):
+        return True
+    return uses.places is not None and callers_keep(uses.places, frame, recorder, is_truth=is_truth)
+
+
+def callers_keep(
+    places: frozenset[int], frame: types.FrameType, recorder: Recorder, *, is_truth: bool
+) -> bool:
+    """Tell whether code keeps numbers to itself that the code of a frame returns to it.
+
+    `places`: where they are in what is returned, as `Uses.places`.
+    """
+    behind = frame.f_back
+    if behind is None or origin_of(frame.f_code) is frame.f_code:
+        return False  # it was not called as `CALLED` says: somebody else may have what it returns
+    code, offsets = written_as(behind.f_code, behind.f_lasti)
+    found = [uses_of_call(code, offset, places) for offset in offsets]
+    return bool(found) and all(
+        uses is not None and are_kept(uses, behind, recorder, is_truth=is_truth) for uses in found
+    )
 
 
 def _asking(frame: types.FrameType) -> types.FrameType:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import dis
 import functools
-import itertools
 import sys
 import types
 from typing import TYPE_CHECKING, Any
@@ -25,6 +23,7 @@ from hostjit.recording.graph.read_numbers import (
     TENSORS,
     ReadNumber,
     are_kept,
+    callers_keep,
     returns_to,
 )
 from hostjit.recording.graph.recorded_graph import memory_of
@@ -80,26 +79,34 @@ class Selected:
         self.tensors: list[tuple[torch.fx.Node, set[int]]] = []
         self._made: dict[tuple[int, int], torch.Tensor] = {}
 
-    def variable(self, name: str, taken: Any, other: Any) -> Any:
+    def variable(self, name: str, taken: Any, other: Any, place: int = -1) -> Any:
         """Return what a variable becomes, which is `taken` now; raises CannotSelectError.
 
-        `name`: empty for an item of a tuple in a variable.
+        Args:
+            name: of the variable, empty for an item of a tuple in one.
+            taken: what it is now.
+            other: what it is by the other answer.
+            place: which item of a tuple that the function returns this is; -1 for all of it, -2 for
+                what is deeper in it.
         """
         if taken is other:
             return taken
         if is_one_of(type(taken), IMMUTABLE_TYPES) and same_constant(taken, other):
             return taken
         if is_number(taken) and is_number(other):
-            return self._number(name, taken, other)
+            return self._number(name, taken, other, place)
         if type(taken) is type(other) is tuple and len(taken) == len(other):
-            of_items = name if name == RETURNED else ""
-            return tuple(map(functools.partial(self.variable, of_items), taken, other))
+            return self._tuple(name if name == RETURNED else "", taken, other, place)
         pair = id(taken), id(other)
         if pair not in self._made:
             if not (is_one_of(type(taken), TENSORS) and is_one_of(type(other), TENSORS)):
                 raise CannotSelectError
             self._made[pair] = self._tensor(taken, other)
         return self._made[pair]
+
+    def _tuple(self, name: str, taken: Any, other: Any, place: int) -> tuple[Any, ...]:
+        places = range(len(taken)) if place == -1 else [-2] * len(taken)
+        return tuple(map(functools.partial(self.variable, name), taken, other, places))
 
     def _tensor(self, taken: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         if type(taken) is not torch.Tensor or type(other) is not torch.Tensor:
@@ -141,12 +148,12 @@ class Selected:
         with torch.no_grad():
             return torch.where(self._decision, *pair)
 
-    def _number(self, name: str, taken: Any, other: Any) -> ReadNumber:
+    def _number(self, name: str, taken: Any, other: Any, place: int) -> ReadNumber:
         """Return what stands for a number, where the function keeps that to itself."""
         numbers = [taken, other]
         kinds = {_kind_of_number(each) for each in numbers}
         if not any(isinstance(each, ReadNumber) for each in numbers):
-            self._check_kept(name, is_truth=bool in kinds)
+            self._check_kept(name, place, is_truth=bool in kinds)
         if len(kinds) > 1:
             raise CannotSelectError
         is_int = kinds == {int}
@@ -161,7 +168,7 @@ class Selected:
             return number.tensor
         return torch.full((), number, dtype=_DTYPES[type(number)], device="cpu")
 
-    def _check_kept(self, name: str, *, is_truth: bool) -> None:
+    def _check_kept(self, name: str, place: int, *, is_truth: bool) -> None:
         """Refuse a variable whose number others may see; raises CannotSelectError.
 
         `is_truth`: it is True or False, of which code may ask whether it is that.
@@ -171,21 +178,15 @@ class Selected:
             assert frame.f_back is not None
             frame = frame.f_back
         if name == RETURNED:
-            if not returns_to(self._recorder.caller, frame):
+            places = frozenset({place})
+            if not returns_to(self._recorder.caller, frame) and (
+                place < -1 or not callers_keep(places, frame, self._recorder, is_truth=is_truth)
+            ):
                 raise CannotSelectError
             return
         uses = uses_of_variable(self._code, name) if name else None
-        if uses is None or not are_kept(uses, frame, self._recorder):
+        if uses is None or not are_kept(uses, frame, self._recorder, is_truth=is_truth):
             raise CannotSelectError
-        if is_truth and (uses.passed or _asks_for_truth(self._code)):
-            raise CannotSelectError
-
-
-@functools.lru_cache(maxsize=1024)
-def _asks_for_truth(code: types.CodeType) -> bool:
-    """Whether code asks for the very True or False, `flag is True`."""
-    pairs = itertools.pairwise(dis.get_instructions(code))
-    return any(x.argval in (True, False) and y.opname == "IS_OP" for x, y in pairs)
 
 
 def _kind_of(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit import _C
 from hostjit.bytecode.chooser import chooses_by
-from hostjit.bytecode.made_code import is_of_choice
+from hostjit.bytecode.made_code import is_of_choice, origin_of
 from hostjit.capturing.arguments import walk_arguments
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.guards.structures import compares_identities
@@ -150,13 +150,14 @@ class RecordedRun:
         for code, variables in codes.items():
             state.add_code(code, variables)
         recorder.leaving.state = self._changed_so_far
+        recorder.choosing.deciding = self._owner.deciding
         recorder.caller = sys._getframe()
         args = self._args
         if self._owner.open_arguments is not None:
             args = tuple(self._owner.open_arguments.opened(args, recorder))
             recorder.has_numbers = bool(recorder.opened)
         self._seen = SeenCode(
-            state.add_code,
+            lambda code, variables: state.add_code(origin_of(code), variables),
             state.is_large,
             functools.partial(_begin, state, recorder),
             functools.partial(_note_c_call, state, recorder),

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions that the recorded one calls choose by values, and leave loops by them, as it does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+import hostjit
+
+
+def rows(size: int = 4) -> list[Tensor]:
+    """Return arguments: the first ones keep loops running, others end them sooner or later."""
+    generator = torch.Generator().manual_seed(0)
+    scales = [9.0, 9.0, 0.1, 1.0, 2.5, 9.0, 0.4, 6.0, 0.0, 3.0, 1.5, 9.0, -1.0, -4.0]
+    return [scale * (1 + 0.1 * torch.rand(size, generator=generator)) for scale in scales]
+
+
+def clipped(x: Tensor, most: float = 2.0) -> Tensor:
+    norm = x.norm()
+    if norm > most:
+        x = x / norm
+    return x
+
+
+def shrunk(x: Tensor) -> tuple[Tensor, int]:
+    for i in range(5):
+        x = x * 0.7
+        if x.norm() < 1.0:
+            return x, i
+    return x, 5
+
+
+def cost(x: Tensor) -> float:
+    return x.square().sum().item()
+
+
+def converged(x: Tensor) -> bool:
+    small = False
+    if x.norm() < 2.0:
+        small = True
+    return small
+
+
+def settled(x: Tensor) -> tuple[Tensor, bool]:
+    for _ in range(4):
+        x = x * 0.8 + 0.05
+        if x.norm() < 4.0:
+            return x, True
+    return x, False
+
+
+def one_after_the_other(x: Tensor) -> Tensor:
+    return clipped(clipped(x.sin(), 0.5) + x, most=3.0) * 2
+
+
+def in_a_loop(x: Tensor) -> Tensor:
+    x = x + 0.01
+    for _ in range(4):
+        x = clipped(x) * 1.1 + 0.1
+    return x
+
+
+def returns_a_count(x: Tensor) -> tuple[Tensor, int]:
+    y, n = shrunk(x + 0.01)
+    return y * 2, n + 1
+
+
+def compares_costs(x: Tensor) -> tuple[Tensor, float]:
+    best, kept = cost(x), x * 1.0
+    for _ in range(4):
+        x = x - 0.3 * x.sin()
+        now = cost(x)
+        if now < best:
+            best, kept = now, x.clone()
+    return kept, best
+
+
+def asks_for_a_flag(x: Tensor) -> Tensor:
+    return x * 3 if converged(x) else x - 1
+
+
+def asks_for_one_of_two(x: Tensor) -> tuple[Tensor, bool]:
+    y, done = settled(x + 0.01)
+    if done:
+        y = y + 10
+    return y.cos(), done
+
+
+def leaves_by_a_function(x: Tensor) -> Tensor:
+    for _ in range(5):
+        x = x * 0.8 + 0.01
+        if cost(x) < 5.0:
+            break
+    return x + 1
+
+
+def deeper(x: Tensor) -> Tensor:
+    def twice(y: Tensor) -> Tensor:
+        return clipped(clipped(y) + y.cos())
+
+    return twice(x) + one_after_the_other(x)
+
+
+def again_and_again(x: Tensor, depth: int = 3) -> Tensor:
+    """The loops of one function, one in the other."""
+    x = x + 0.01
+    for _ in range(2):
+        x = x * 0.8
+        if x.norm() < 1.5:
+            break
+        if depth:
+            x = again_and_again(x, depth - 1)
+    return x + 0.1
+
+
+class Agent:
+    gain = 0.9
+
+    def __init__(self) -> None:
+        self.target = torch.linspace(-1, 1, 4)
+        self.calls = 0
+        self.history: list[float] = []
+
+    def improved(self, plan: Tensor, rate: float) -> tuple[Tensor, float]:
+        best, kept = float("inf"), plan
+        for _ in range(4):
+            plan = plan - rate * (plan - self.target)
+            now = self.cost(plan)
+            if now < best:
+                best, kept = now, plan.clone()
+            if now < 1.0:
+                break
+        return kept, best
+
+    def cost(self, plan: Tensor) -> float:
+        return (plan - self.target).square().sum().item()
+
+    @staticmethod
+    def limited(x: Tensor) -> Tensor:
+        if x.abs().max() > 3:
+            x = x * 0.5
+        return x
+
+    def act(self, x: Tensor) -> tuple[Tensor, float]:
+        plan, best = self.improved(self.limited(x + 0.01), 0.3)
+        return self.gain * plan, best
+
+    def act_and_count(self, x: Tensor) -> tuple[Tensor, float]:
+        self.calls += 1
+        return self.act(x)
+
+    def act_and_keep(self, x: Tensor) -> Tensor:
+        plan, best = self.improved(x + 0.01, 0.3)
+        self.history.append(best)
+        return plan
+
+
+FUNCTIONS = [
+    *(one_after_the_other, in_a_loop, returns_a_count, compares_costs, asks_for_a_flag),
+    *(asks_for_one_of_two, leaves_by_a_function, deeper),
+]
+
+
+def check(recorded: Callable[..., Any], eager: Callable[..., Any], times: int = 2) -> None:
+    for x in rows() * times:
+        given, expected_given = x.clone(), x.clone()
+        expected, found = eager(expected_given), recorded(given)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        assert repr(_kinds(found)) == repr(_kinds(expected))
+        torch.testing.assert_close(given, expected_given)
+
+
+def _kinds(value: Any) -> Any:
+    if isinstance(value, tuple | list):
+        return [type(value), *map(_kinds, value)]
+    if isinstance(value, Tensor):
+        return value.dtype, value.shape, value.stride()
+    return value if isinstance(value, int | str) else (type(value), str(value)[:1])
+
+
+@pytest.mark.parametrize("program", FUNCTIONS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("runtime", ["jit", "evaluator"])
+def test_one_recording_does(program: Callable[..., Any], runtime: Any) -> None:
+    recorded = hostjit.capture(program, runtime=runtime)
+    check(recorded, program)
+    assert len(recorded.specializations) == 1 and recorded.captured is not None
+
+
+def test_recursion() -> None:
+    check(hostjit.capture(again_and_again), again_and_again)
+
+
+@pytest.mark.parametrize("method", ["act", "act_and_count", "act_and_keep"])
+def test_methods(method: str) -> None:
+    mine, eager = Agent(), Agent()
+    recorded = hostjit.capture(getattr(mine, method))
+    check(recorded, getattr(eager, method))
+    assert mine.calls == eager.calls
+    torch.testing.assert_close(mine.history, eager.history)
+    if method != "act_and_keep":
+        assert len(recorded.specializations) == 1
