@@ -110,7 +110,7 @@ class Recordings(Specializer):
         self._varying = self._new_varying()
         self._outside = self._new_outside()
         self._ran_backward = False
-        self._chooses = self._leaves = True
+        self._chooses = self._leaves = self.options.on_read == "guard"
         self._tensors_met: dict[tuple[int, str], tuple[Attribute, int]] = {}
         # The code of the target, and what that is with its choices.
         self._deciding = DecidingFunctions()

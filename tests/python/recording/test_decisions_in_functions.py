@@ -118,6 +118,28 @@ def again_and_again(x: Tensor, depth: int = 3) -> Tensor:
     return x + 0.1
 
 
+@torch.no_grad()
+def without_gradients(x: Tensor) -> tuple[Tensor, int]:
+    for i in range(4):
+        x = x * 0.8 + 0.05
+        if x.norm() < 1.5:
+            return x.cos(), i
+    return clipped(x, 5.0), -1
+
+
+def calls_a_decorated_function(x: Tensor) -> tuple[Tensor, int]:
+    y, n = without_gradients(x)
+    if n < 0:
+        y = y + 1
+    return y * 2, n
+
+
+@torch.autocast("cpu", enabled=False)
+def decorated(x: Tensor) -> tuple[Tensor, int]:
+    y, n = without_gradients(x + 0.01)
+    return clipped(y), n
+
+
 class Agent:
     gain = 0.9
 
@@ -136,6 +158,14 @@ class Agent:
             if now < 1.0:
                 break
         return kept, best
+
+    @torch.no_grad()
+    def look_ahead(self, x: Tensor) -> tuple[Tensor, float]:
+        return self.improved(x + 0.01, 0.4)
+
+    def act_ahead(self, x: Tensor) -> tuple[Tensor, float]:
+        plan, best = self.look_ahead(self.limited(x))
+        return plan * self.gain, best + 1
 
     def cost(self, plan: Tensor) -> float:
         return (plan - self.target).square().sum().item()
@@ -163,6 +193,7 @@ class Agent:
 FUNCTIONS = [
     *(one_after_the_other, in_a_loop, returns_a_count, compares_costs, asks_for_a_flag),
     *(asks_for_one_of_two, leaves_by_a_function, deeper),
+    *(calls_a_decorated_function, decorated, without_gradients),
 ]
 
 
@@ -195,7 +226,9 @@ def test_recursion() -> None:
     check(hostjit.capture(again_and_again), again_and_again)
 
 
-@pytest.mark.parametrize("method", ["act", "act_and_count", "act_and_keep"])
+@pytest.mark.parametrize(
+    "method", ["act", "act_ahead", "look_ahead", "act_and_count", "act_and_keep"]
+)
 def test_methods(method: str) -> None:
     mine, eager = Agent(), Agent()
     recorded = hostjit.capture(getattr(mine, method))

@@ -4,14 +4,23 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from typing import Any
+
+import torch
 
 from hostjit.bytecode.choices import with_choices
 from hostjit.bytecode.making import function_of
 from hostjit.bytecode.splits import may_be_taken_apart
 from hostjit.recording.code.libraries import is_library, is_own
 
-__all__ = ["DecidingFunctions"]
+__all__ = ["DECORATING", "DecidingFunctions"]
+
+DECORATING = frozenset(
+    function.__code__
+    for function in (torch.no_grad()(lambda: None), torch.autocast("cpu")(lambda: None))
+)
+"""Code of modes as decorators, which returns what it is returned."""
 
 
 class DecidingFunctions:
@@ -27,16 +36,46 @@ class DecidingFunctions:
 
         The same for what is neither of users. `leaves`: others may leave its loops earlier.
         """
-        is_method = type(target) is types.MethodType
-        function = target.__func__ if is_method else target
-        if type(function) is not types.FunctionType or not _is_of_users(function.__code__):
+        if type(target) is types.MethodType:
+            made = self.of(target.__func__, leaves=leaves)
+            return target if made is target.__func__ else types.MethodType(made, target.__self__)
+        if type(target) is not types.FunctionType:
             return target
-        code, variables = function.__code__, function.__globals__
+        function, code, variables = target, target.__code__, target.__globals__
+        if code in DECORATING:
+            decorated = {each: self.of(each, leaves=leaves) for each in _decorated(function)}
+            return _with_others(function, decorated)
+        if not _is_of_users(code):
+            return target
         key = code, id(variables), leaves
         if key not in self._made:
             self._made[key] = variables, with_choices(function, leaves=leaves).__code__
-        made = function_of(function, self._made[key][1])
-        return types.MethodType(made, target.__self__) if is_method else made
+        return function_of(function, self._made[key][1])
+
+
+def _decorated(function: types.FunctionType) -> list[types.FunctionType]:
+    """The functions in the closure of another."""
+    contents = (each.cell_contents for each in function.__closure__ or ())
+    return [each for each in contents if type(each) is types.FunctionType]
+
+
+def _with_others(
+    function: types.FunctionType, others: Mapping[types.FunctionType, Any]
+) -> types.FunctionType:
+    """Return a function with others in the places of some in its closure; itself without any."""
+    if all(other is each for each, other in others.items()):
+        return function
+    contents = [each.cell_contents for each in function.__closure__ or ()]
+    made = function_of(function, function.__code__)
+    cells = tuple(
+        types.CellType(others.get(each, each) if type(each) is types.FunctionType else each)
+        for each in contents
+    )
+    again = types.FunctionType(
+        made.__code__, made.__globals__, made.__name__, made.__defaults__, cells
+    )
+    again.__kwdefaults__, again.__qualname__ = made.__kwdefaults__, made.__qualname__
+    return again
 
 
 def _is_of_users(code: types.CodeType) -> bool:

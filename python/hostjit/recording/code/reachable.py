@@ -59,7 +59,7 @@ class _Reachable:
     """Code by the names that other code has: of functions, and of methods of classes it knows."""
 
     def __init__(self, receiver: Any) -> None:
-        self._seen: set[types.CodeType] = set()
+        self._seen: set[tuple[types.CodeType, tuple[int, ...]]] = set()
         self._classes: dict[int, type] = {}  # by id: a class may have a hash of its own
         self._names: set[str] = {"forward", "__call__", "__init__"}
         self._pending: list[types.FunctionType] = []
@@ -71,11 +71,14 @@ class _Reachable:
         self._pending.append(function)
         while self._pending:
             found = self._pending.pop()
-            if found.__code__ in self._seen or is_library(found.__code__.co_filename):
+            key = found.__code__, tuple(map(id, found.__closure__ or ()))
+            if key in self._seen:
                 continue
-            self._seen.add(found.__code__)
-            for cell in found.__closure__ or ():
+            self._seen.add(key)
+            for cell in found.__closure__ or ():  # where decorators of libraries have functions
                 self._add(_content(cell))
+            if is_library(found.__code__.co_filename):
+                continue
             for code in _nested(found.__code__):
                 yield code
                 self._add_names(code, found.__globals__)

@@ -27,6 +27,7 @@ from hostjit.capturing.functional.recorded_nodes import Made
 from hostjit.capturing.instances import is_a, is_one_of
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES
 from hostjit.capturing.signal_errors import raise_of_handler
+from hostjit.recording.code.deciding import DECORATING
 from hostjit.recording.code.handlers import may_raise
 from hostjit.recording.code.libraries import is_own
 from hostjit.recording.code.seen_code import Unseen
@@ -334,7 +335,7 @@ class Leaving:
         while behind is not self._recorder.caller:
             if behind is None:
                 raise CannotSelectError
-            if not is_own(behind.f_code.co_filename):
+            if not (is_own(behind.f_code.co_filename) or behind.f_code in DECORATING):
                 found += map(self._contents, behind.f_locals.values())
             behind = behind.f_back
         return tuple(found)

@@ -21,6 +21,7 @@ from hostjit.bytecode.made_code import is_of_choice, origin_of, written_as
 from hostjit.bytecode.places import NOTHING_LEFT
 from hostjit.bytecode.uses import Uses, uses_of_call, uses_of_parameter, uses_of_result
 from hostjit.capturing.instances import instance_dict, is_one_of
+from hostjit.recording.code.deciding import DECORATING
 from hostjit.recording.code.libraries import is_library, is_own
 from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.graph.places import selected
@@ -62,14 +63,11 @@ _DEEPEST = 8
 _COMPUTED = ("add", "sub", "mul", "truediv")
 _READ = ("pow", "mod", "floordiv", "matmul", "and", "or", "xor", "lshift", "rshift")
 _FUNCTIONS = {"and": "and_", "or": "or_"}
-# Code that returns what it is returned: of modules without hooks, and of modes as decorators.
-_HANDING_ON = frozenset(
-    function.__code__
-    for function in (
-        *(torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl),
-        torch.no_grad()(lambda: None),
-    )
-)
+# Code that returns what it is returned: of modules without hooks, and of decorators.
+_HANDING_ON = DECORATING | {
+    torch.nn.Module._wrapped_call_impl.__code__,
+    torch.nn.Module._call_impl.__code__,
+}
 # The first of the ways of BINARY_OP that write to their first operand.
 _FIRST_IN_PLACE = 13
 
@@ -296,6 +294,8 @@ def callers_keep(
     `places`: where they are in what is returned, as `Uses.places`.
     """
     behind = frame.f_back
+    while behind is not None and behind.f_code in DECORATING:
+        behind = behind.f_back
     if behind is None or origin_of(frame.f_code) is frame.f_code:
         return False  # it was not called as `CALLED` says: somebody else may have what it returns
     code, offsets = written_as(behind.f_code, behind.f_lasti)
