@@ -8,16 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from calls_that_leave import kinds_of, rows
 from torch import Tensor, nn
 
 import hostjit
-
-
-def rows(size: int = 4) -> list[Tensor]:
-    """Return arguments: the first ones keep loops running, others end them sooner or later."""
-    generator = torch.Generator().manual_seed(0)
-    scales = [9.0, 9.0, 0.1, 1.0, 2.5, 9.0, 0.4, 6.0, 0.0, 3.0, 1.5, 9.0]
-    return [scale * (1 + 0.1 * torch.rand(size, generator=generator)) for scale in scales]
 
 
 def run_beside_eager(
@@ -36,7 +30,7 @@ def run_beside_eager(
             found = recorded(given)
             found, expected = _without_texts(found), _without_texts(expected)
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-            assert repr(_kinds(found)) == repr(_kinds(expected))
+            assert kinds_of(found) == kinds_of(expected)
             assert (found is given) == (expected is expected_given)
             torch.testing.assert_close(given, expected_given)
             torch.testing.assert_close(state(program), state(eager))
@@ -48,14 +42,6 @@ def _without_texts(value: Any) -> Any:
     if isinstance(value, tuple):
         return tuple(map(_without_texts, value))
     return hash(value) if isinstance(value, str) else value
-
-
-def _kinds(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [type(value), *map(_kinds, value)]
-    if isinstance(value, Tensor):
-        return value.dtype, value.shape, value.stride()
-    return value if isinstance(value, int | str) else (type(value), str(value)[:1])
 
 
 def until_small(x: Tensor) -> Tensor:

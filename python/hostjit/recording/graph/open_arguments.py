@@ -15,7 +15,8 @@ import torch
 
 from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS, number_leaves
 from hostjit.recording.graph.inputs import OpenArgument
-from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, ReadNumber, keeps
+from hostjit.recording.graph.kept_numbers import keeps
+from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, ReadNumber
 from hostjit.recording.graph.recorder import Recorder
 
 __all__ = ["OpenArguments", "may_be_any"]

@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.code.libraries import is_library
-from hostjit.recording.graph.read_numbers import TENSORS, StandIn, is_kept, with_values_read
+from hostjit.recording.graph.kept_numbers import is_kept
+from hostjit.recording.graph.read_numbers import TENSORS, StandIn, with_values_read
 from hostjit.recording.graph.recorder import Recorder
 
 __all__ = ["ReadArray", "array_of"]

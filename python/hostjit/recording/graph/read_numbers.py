@@ -7,7 +7,6 @@ decided by it. The number stays a tensor as long as the function that reads it k
 
 from __future__ import annotations
 
-import builtins
 import dis
 import operator
 import sys
@@ -17,15 +16,12 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
 
-from hostjit.bytecode.made_code import is_of_choice, origin_of, written_as
+from hostjit.bytecode.made_code import origin_of
 from hostjit.bytecode.places import NOTHING_LEFT
-from hostjit.bytecode.uses import Uses, uses_of_call, uses_of_parameter, uses_of_result
-from hostjit.capturing.instances import instance_dict, is_one_of
-from hostjit.recording.code.deciding import DECORATING
-from hostjit.recording.code.libraries import is_library, is_own
-from hostjit.recording.code.seen_code import Unseen
+from hostjit.capturing.instances import is_one_of
+from hostjit.recording.code.libraries import is_library
+from hostjit.recording.graph.kept_numbers import first_parameter, is_kept, keeps
 from hostjit.recording.graph.places import selected
-from hostjit.recording.reach.attributes import as_defined
 
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
@@ -35,15 +31,10 @@ __all__ = [
     "TENSORS",
     "ReadNumber",
     "StandIn",
-    "are_kept",
-    "callers_keep",
     "hand_over_numbers",
-    "is_kept",
-    "keeps",
     "number_of",
     "plain_result",
     "plain_values",
-    "returns_to",
     "with_values_read",
 ]
 
@@ -57,17 +48,10 @@ LARGEST_SMALL_INT = 2**52
 """Of an argument that may be any: such ints, and what is added to them, fit into a float."""
 # What may be added to one, in each of thousands of passes.
 _LARGEST_ADDED = 2**31
-# So many functions are looked at that call one another.
-_DEEPEST = 8
 # What computes with numbers, by the names of methods: as tensors do, and in ways of Python's own.
 _COMPUTED = ("add", "sub", "mul", "truediv")
 _READ = ("pow", "mod", "floordiv", "matmul", "and", "or", "xor", "lshift", "rshift")
 _FUNCTIONS = {"and": "and_", "or": "or_"}
-# Code that returns what it is returned: of modules without hooks, and of decorators.
-_HANDING_ON = DECORATING | {
-    torch.nn.Module._wrapped_call_impl.__code__,
-    torch.nn.Module._call_impl.__code__,
-}
 # The first of the ways of BINARY_OP that write to their first operand.
 _FIRST_IN_PLACE = 13
 
@@ -136,74 +120,11 @@ def hand_over_numbers(frame: types.FrameType) -> None:
     """
     given, code = frame.f_locals, origin_of(frame.f_code)
     for name in [name for name, value in given.items() if isinstance(value, StandIn)]:
-        receiver = given.get(_first_parameter(code))
+        receiver = given.get(first_parameter(code))
         is_number = isinstance(given[name], ReadNumber)
         is_truth = is_number and given[name].tensor.dtype is torch.bool
         if not (is_number and keeps(code, frame.f_globals, receiver, name, is_truth=is_truth)):
             given[name] = given[name].read()
-
-
-def keeps(
-    code: types.CodeType,
-    variables: Mapping[str, Any],
-    receiver: Any,
-    name: str,
-    *,
-    may_return: bool = False,
-    is_truth: bool = False,
-    depth: int = 0,
-) -> bool:
-    """Tell whether code keeps a number that it is given to itself.
-
-    Args:
-        code: of a function.
-        variables: the global ones.
-        receiver: what its first parameter is.
-        name: of the parameter.
-        may_return: it may return the number, too.
-        is_truth: that is True or False.
-        depth: how many functions call one another on the way to it.
-    """
-    if is_library(code.co_filename) or depth > _DEEPEST:
-        return False
-    uses = uses_of_parameter(code, name)
-    if uses is None or (uses.is_returned and not may_return) or (is_truth and uses.is_identified):
-        return False
-    return all(_is_pythons(each, variables) for each in uses.builtins) and all(
-        _passes_on(*each, variables, receiver, depth, is_truth) for each in uses.passed
-    )
-
-
-def _passes_on(
-    called: str,
-    index: int,
-    variables: Mapping[str, Any],
-    receiver: Any,
-    depth: int,
-    is_truth: bool,
-) -> bool:
-    """Whether a function of users, as `Uses.passed` has it, keeps what it is given."""
-    is_method = called.startswith(".")
-    if is_method:
-        name = called.removeprefix(".")
-        if name in (instance_dict(receiver) or {}):
-            return False
-        bases = (vars(base) for base in type(receiver).__mro__)
-        found = next((as_defined(base[name]) for base in bases if name in base), None)
-    else:
-        found = variables.get(called)
-    if type(found) is not types.FunctionType:
-        return False
-    code, index = found.__code__, index + is_method
-    if index >= code.co_argcount:
-        return False
-    owner = receiver if is_method else None
-    name = code.co_varnames[index]
-    return keeps(code, found.__globals__, owner, name, is_truth=is_truth, depth=depth + 1)
-
-
-def _first_parameter(code: types.CodeType) -> str:
-    return code.co_varnames[0] if code.co_argcount else ""
 
 
 def _plain(value: Any, made: dict[int, Any]) -> Any:
@@ -235,102 +156,6 @@ def with_values_read(index: Any) -> Any:
     if type(index) in (tuple, list):
         return type(index)(map(with_values_read, index))
     return index
-
-
-def is_kept(
-    frame: types.FrameType,
-    recorder: Recorder,
-    *,
-    is_float: bool = False,
-    is_attribute: bool = False,
-) -> bool:
-    """Whether no function sees the number that the code of a frame is given now, but its own.
-
-    The caller of the recorded call may.
-    """
-    with Unseen():
-        code, places = written_as(frame.f_code, frame.f_lasti)
-        found = [
-            uses_of_result(code, place, is_float=is_float, is_attribute=is_attribute)
-            for place in places
-        ]
-    return bool(found) and all(
-        uses is not None and are_kept(uses, frame, recorder) for uses in found
-    )
-
-
-def are_kept(
-    uses: Uses, frame: types.FrameType, recorder: Recorder, *, is_truth: bool = False
-) -> bool:
-    """Tell whether what the code of a frame does with a number shows it to nobody.
-
-    Args:
-        uses: what it does.
-        frame: of a statement that chooses, too, which is part of such code.
-        recorder: of the call.
-        is_truth: the number is True or False.
-    """
-    if is_truth and uses.is_identified:
-        return False
-    if not all(_is_pythons(name, frame.f_globals) for name in uses.builtins):
-        return False
-    while is_of_choice(frame.f_code):
-        frame = _asking(frame)
-    if uses.passed:
-        receiver = frame.f_locals.get(_first_parameter(frame.f_code))
-        passed = (_passes_on(*x, frame.f_globals, receiver, 0, is_truth) for x in uses.passed)
-        if not all(passed):
-            return False
-    if not uses.is_returned or returns_to(recorder.caller, frame):
-        return True
-    return uses.places is not None and callers_keep(uses.places, frame, recorder, is_truth=is_truth)
-
-
-def callers_keep(
-    places: frozenset[int], frame: types.FrameType, recorder: Recorder, *, is_truth: bool
-) -> bool:
-    """Tell whether code keeps numbers to itself that the code of a frame returns to it.
-
-    `places`: where they are in what is returned, as `Uses.places`.
-    """
-    behind = frame.f_back
-    while behind is not None and behind.f_code in DECORATING:
-        behind = behind.f_back
-    if behind is None or origin_of(frame.f_code) is frame.f_code:
-        return False  # it was not called as `CALLED` says: somebody else may have what it returns
-    code, offsets = written_as(behind.f_code, behind.f_lasti)
-    found = [uses_of_call(code, offset, places) for offset in offsets]
-    return bool(found) and all(
-        uses is not None and are_kept(uses, behind, recorder, is_truth=is_truth) for uses in found
-    )
-
-
-def _asking(frame: types.FrameType) -> types.FrameType:
-    """The frame of the code that has a statement."""
-    behind = frame.f_back
-    while behind is not None and is_own(behind.f_code.co_filename):
-        behind = behind.f_back
-    assert behind is not None
-    return behind
-
-
-def returns_to(caller: types.FrameType | None, frame: types.FrameType) -> bool:
-    """Tell whether the caller is given what a frame returns, and nobody between looks at it."""
-    behind = frame.f_back
-    while behind is not caller:
-        if behind is None or behind.f_code not in _HANDING_ON:
-            return False
-        behind = behind.f_back
-    return caller is not None
-
-
-def _is_pythons(name: str, variables: Mapping[str, Any]) -> bool:
-    """Whether code with some global variables finds Python's own function by a name."""
-    own = getattr(builtins, name)
-    of_module = variables.get("__builtins__", builtins)
-    others = of_module if isinstance(of_module, dict) else vars(of_module)
-    found = variables.get(name, others.get(name))
-    return found is own
 
 
 class StandIn:

@@ -18,14 +18,8 @@ from hostjit.bytecode.uses import uses_of_variable
 from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.recording.code.libraries import is_own
-from hostjit.recording.graph.read_numbers import (
-    LARGEST_SMALL_INT,
-    TENSORS,
-    ReadNumber,
-    are_kept,
-    callers_keep,
-    returns_to,
-)
+from hostjit.recording.graph.kept_numbers import are_kept, callers_keep, returns_to
+from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, TENSORS, ReadNumber
 from hostjit.recording.graph.recorded_graph import memory_of
 
 if TYPE_CHECKING:

@@ -33,11 +33,11 @@ from hostjit.recording.code.library_calls import note_c_call, note_library_call
 from hostjit.recording.code.names import reads_groups
 from hostjit.recording.code.seen_code import SeenCode
 from hostjit.recording.graph.inputs import Gradient, Kept, OpenArgument
+from hostjit.recording.graph.kept_numbers import is_kept
 from hostjit.recording.graph.open_arguments import may_be_any
 from hostjit.recording.graph.read_numbers import (
     ReadNumber,
     hand_over_numbers,
-    is_kept,
     plain_result,
     plain_values,
 )
