@@ -25,7 +25,7 @@ from torch._dynamo.bytecode_transformation import (
 from hostjit.bytecode.appended import beside
 from hostjit.bytecode.chooser import current_chooser
 from hostjit.bytecode.computing import Chain, Statements, is_test
-from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.flow import CodeFlow, is_over_range
 from hostjit.bytecode.handlers import with_handlers
 from hostjit.bytecode.made_code import note_way
 from hostjit.bytecode.making import function_of, kind_of_variable, transformed
@@ -254,7 +254,17 @@ class _Exits:
         if any(self._flow.depths[i] < depth for i in between):
             return False
         moved = (i for i in between if self._instructions[i].opname == "FOR_ITER")
-        return all(self._flow.depths[i] > depth for i in moved)
+        if not all(self._flow.depths[i] > depth for i in moved):
+            return False
+        return depth == self._num_ranges(place) + self._flow.num_modes_around(place)
+
+    def _num_ranges(self, place: int) -> int:
+        """How many iterators over ranges are on the stack at a place, of loops around it.
+
+        What others go over, a pass may change.
+        """
+        heads = [head for head, inside in self._flow.loops().items() if place in inside]
+        return sum(is_over_range(self._instructions, self._flow, head) for head in heads)
 
     def _exit(self, place: int) -> Exit | None:
         if place not in self._exits:

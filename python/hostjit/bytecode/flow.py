@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
 from torch._dynamo.bytecode_transformation import Instruction
 
-__all__ = ["LOADS", "STORES", "CodeFlow"]
+__all__ = ["LOADS", "STORES", "CodeFlow", "is_over_range"]
 
 LOADS = frozenset({"LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW"})
 """Operations that put the value of a variable on the stack which no function inside knows."""
@@ -283,6 +283,24 @@ class CodeFlow:
         found = {each for index in inside for each in self.handlers(index)}
         return frozenset(found - inside - self._hide_nothing)
 
+    def num_modes_around(self, index: int) -> int:
+        """Return how many contexts of PyTorch's modes are around an instruction, in others or not.
+
+        0 where some are others.
+        """
+        depth, at = self.depths[index], index
+        while self._instructions[at].exn_tab_entry is None and self.depths.get(at) == depth:
+            at += 1  # from CPython 3.12 on, what raises none has no handler
+        count, entry = 0, self._instructions[at].exn_tab_entry
+        while entry is not None:
+            handler = self._index[entry.target]
+            if self._is_of_context(handler):
+                if handler not in self._hide_nothing:
+                    return 0
+                count += 1
+            entry = self._instructions[handler].exn_tab_entry
+        return count
+
     def changed_in(self, inside: Set[int]) -> frozenset[str]:
         """Return the variables that some code gives values."""
         stores = inside - self._of_comprehensions
@@ -395,3 +413,14 @@ class CodeFlow:
                     if after != end:
                         pending.append(after)
         return known
+
+
+def is_over_range(instructions: Sequence[Instruction], flow: CodeFlow, head: int) -> bool:
+    """Tell whether a loop, by where a pass begins, is over a `range`."""
+    if instructions[head].opname != "FOR_ITER":
+        return False
+    begin = head - 1
+    while flow.depths.get(begin, 0) >= flow.depths[head]:
+        begin -= 1
+    called = instructions[begin : begin + 2]
+    return any(each.opname == "LOAD_GLOBAL" and each.argval == "range" for each in called)

@@ -17,7 +17,7 @@ from typing import Any
 
 from torch._dynamo.bytecode_transformation import cleaned_instructions
 
-from hostjit.bytecode.flow import CodeFlow
+from hostjit.bytecode.flow import CodeFlow, is_over_range
 from hostjit.bytecode.known_items import with_known_items
 from hostjit.bytecode.loop_items import with_items_in_variables
 from hostjit.bytecode.making import begin_of, function_of
@@ -278,13 +278,7 @@ class _Loops:
 
     def counts(self, head: int) -> bool:
         """Tell whether a loop is over a `range`."""
-        if self.instructions[head].opname != "FOR_ITER":
-            return False
-        begin = head - 1
-        while self._flow.depths.get(begin, 0) >= self._flow.depths[head]:
-            begin -= 1
-        called = self.instructions[begin : begin + 2]
-        return any(each.opname == "LOAD_GLOBAL" and each.argval == "range" for each in called)
+        return is_over_range(self.instructions, self._flow, head)
 
     def ahead_of(self, head: int, taken: Iterable[str]) -> Region | None:
         """Return as much as possible of what runs ahead of a loop, in the same contexts.

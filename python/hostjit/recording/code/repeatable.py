@@ -29,6 +29,10 @@ _IMPURE_BUILTINS = frozenset(
 _THREADS = frozenset(
     {"start_new_thread", "start_joinable_thread", "get_ident", "get_native_id", "locked"}
 )
+# Settings of PyTorch's for the whole process, which others go on with.
+_SET_FOR_ALL = frozenset(
+    {"_set_flush_denormal", "set_flush_denormal", "set_num_threads", "set_num_interop_threads"}
+)
 # Methods that read or set the state of a `torch.Generator`.
 OF_GENERATORS = frozenset(
     {
@@ -63,7 +67,7 @@ def is_repeatable(function: Any) -> bool:
         and (owner if isinstance(owner, type) else type(owner)).__module__ == "datetime"
     ):
         return False
-    if name in _THREADS:
+    if name in _THREADS or name in _SET_FOR_ALL:
         return False
     if module == "builtins":
         return name not in _IMPURE_BUILTINS

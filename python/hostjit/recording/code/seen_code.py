@@ -29,6 +29,7 @@ _SETTINGS = frozenset(
         *("_get_fp32_precision_getter", "_is_multithreading_enabled", "getcontext", "_getframe"),
         *("getrefcount", "getallocatedblocks", "isenabled", "get_threshold", "get_count"),
         *("get_objects", "get_referrers", "getprofile", "gettrace", "exc_info", "exception"),
+        *("_set_float32_matmul_precision", "_set_fp32_precision_setter"),
     }
 )
 

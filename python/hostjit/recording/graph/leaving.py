@@ -10,7 +10,6 @@ recorded call ran; one that would run more is compared, and recorded.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import operator
 import sys
 import types
@@ -19,19 +18,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils import _pytree as pytree
 
 from hostjit.bytecode.exits import Exit, Leave
 from hostjit.bytecode.made_code import is_of_choice
 from hostjit.capturing.functional.recorded_nodes import Made
-from hostjit.capturing.instances import is_a, is_one_of
-from hostjit.capturing.results.outputs import IMMUTABLE_TYPES
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.recording.code.deciding import DECORATING
 from hostjit.recording.code.handlers import may_raise
 from hostjit.recording.code.libraries import is_own
 from hostjit.recording.code.seen_code import Unseen
-from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
+from hostjit.recording.graph.contents import Contents, is_same
 from hostjit.recording.graph.selecting import CannotSelectError, Selected, cost_of
 
 if TYPE_CHECKING:
@@ -43,10 +39,30 @@ aten = torch.ops.aten
 
 # What is in vain where a loop is left at once: a few hundred microseconds.
 _MOST_COST = 1 << 21
-# What is compared of containers that the call has made: so many items, and so deep.
-_MOST_ITEMS, _DEEPEST = 256, 4
 _NAMESPACES = ("aten", "prims")
-_FIXED = (types.ModuleType, types.BuiltinFunctionType, type)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Facts:
+    """What there is at some time in the call.
+
+    Attributes:
+        contents: of the variables that are needed behind a loop.
+        callers: of those of functions that call the one whose loop it is.
+        state: of what the call has changed by then of what was there before, by places.
+        gradients: the `.grad` of tensors that need one, by their ids.
+        has_graphs: some of the tensors have a graph for a backward pass.
+        num_backward: how many backward passes ran.
+        num_memories: how much memory is in the graph.
+    """
+
+    contents: tuple[Any, ...]
+    callers: tuple[Any, ...]
+    state: dict[Any, Any]
+    gradients: Mapping[int, tuple[torch.Tensor, torch.Tensor | None]]
+    has_graphs: bool
+    num_backward: int
+    num_memories: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,20 +72,12 @@ class _Left:
     Attributes:
         flag: a bool that tells at a replay whether the loop is left here, or was before.
         values: of the variables that are needed behind the loop.
-        contents: what is in those that are containers, and of tensors what others do not select.
-        callers: the same of the variables of functions that call the one whose loop it is.
-        gradients: the `.grad` of tensors that need one, by their ids.
-        state: what the call has changed by then of what was there before.
-        num_memories: how much memory is in the graph.
+        facts: what there is then.
     """
 
     flag: torch.Tensor
     values: tuple[Any, ...]
-    contents: tuple[Any, ...]
-    callers: tuple[Any, ...]
-    gradients: Mapping[int, tuple[torch.Tensor, torch.Tensor | None]]
-    state: Any
-    num_memories: int
+    facts: _Facts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +113,7 @@ class Leaving:
 
     Attributes:
         is_met: there are some.
+        gradient_is_assigned: the code has assigned a tensor to the `.grad` of one.
         is_refused: others cannot be what this call is, but for when they leave.
         state: returns what the call has changed so far of what was there before it, by places.
     """
@@ -112,7 +121,7 @@ class Leaving:
     def __init__(self, recorder: Recorder) -> None:
         self._reference = weakref.ref(recorder)  # which has this one
         self._loops: list[_Loop] = []
-        self.is_refused = self.is_met = False
+        self.is_refused = self.is_met = self.gradient_is_assigned = False
         self._cost = 0
         self.state: Callable[[], dict[Any, Any]] = dict
 
@@ -157,9 +166,7 @@ class Leaving:
         try:
             values = self._values_behind(leave, flag, taken)
             with Unseen(), torch._C.DisableTorchFunction():
-                contents = tuple(map(self._contents, values))
-                callers = self._contents_of_callers(frame)
-                state = self._state_now()
+                facts = self._facts(frame, values)
         except Exception as error:
             raise_of_handler(error)
             return False
@@ -169,14 +176,7 @@ class Leaving:
         if loop.tests:
             with torch.no_grad():
                 flag = torch.logical_or(loop.tests[-1].flag, flag)
-        with Unseen(), torch._C.DisableTorchFunction():
-            gradients = {
-                id(each): (each, each.grad)
-                for each in (*recorder.tensors_with_gradients(), *_tensors_in(values))
-                if each.requires_grad and (each.is_leaf or each.retains_grad)
-            }
-            count = recorder.num_memories()
-            loop.tests.append(_Left(flag, values, contents, callers, gradients, state, count))
+        loop.tests.append(_Left(flag, values, facts))
         return True
 
     def _values_behind(
@@ -234,6 +234,11 @@ class Leaving:
         if is_costly or changes_more or "out" in kwargs or may_raise(func, args):
             self._refuse()
 
+    def note_more(self) -> None:
+        """Note that the call does what others may not do, and what cannot be taken back."""
+        if self.flags():
+            self._refuse()
+
     def note_writes(self, tensors: Iterable[torch.Tensor]) -> None:
         """Keep what is in tensors that are about to be written."""
         recorder = self._recorder
@@ -242,7 +247,7 @@ class Leaving:
                 continue
             last = loop.tests[-1]
             for tensor in tensors:
-                if not recorder.was_there(tensor, last.num_memories):
+                if not recorder.was_there(tensor, last.facts.num_memories):
                     continue
                 if any(each.flag is last.flag and each.tensor is tensor for each in loop.writes):
                     continue
@@ -276,20 +281,13 @@ class Leaving:
         """What variables are by any of the tests; raises CannotSelectError."""
         if any(map(_does_more, self._recorder.nodes_behind(loop.begin))):
             raise CannotSelectError
-        contents = tuple(map(self._contents, values))
-        callers, state = self._contents_of_callers(loop.frame), self._state_now()
+        now = self._facts(loop.frame, values)
         for left in loop.tests:
-            if not (_is_same(left.state, state) and _is_same(left.callers, callers)):
-                raise CannotSelectError
-            for was, now, before, behind in zip(
-                left.contents, contents, left.values, values, strict=True
-            ):
-                if before is behind and not _is_same(was, now):
-                    raise CannotSelectError
+            self._compare(left, now, values)
         for write in reversed(loop.writes):
             self._take_back(write.tensor, write.flag, write.before)
         for left in reversed(loop.tests):
-            for owner, gradient in left.gradients.values():
+            for owner, gradient in left.facts.gradients.values():
                 self._merge_gradients(owner, gradient, left.flag)
         found = [*values]
         for left in reversed(loop.tests):
@@ -315,11 +313,10 @@ class Leaving:
             return
         if now is None or gradient is None or not (_is_plain(now) and _is_plain(gradient)):
             raise CannotSelectError
-        if (now.shape, now.dtype, now.stride()) != (
-            gradient.shape,
-            gradient.dtype,
-            gradient.stride(),
-        ):
+        if (now.shape, now.dtype) != (gradient.shape, gradient.dtype):
+            raise CannotSelectError
+        # Others may have one that was there before, or that the code has assigned.
+        if self.gradient_is_assigned or self._recorder.is_gradient_outside(gradient):
             raise CannotSelectError
         self._recorder.choosing.note_writes([now])
         self._take_back(now, flag, self._node(gradient))
@@ -328,43 +325,53 @@ class Leaving:
         found = (each for each in self._loops if each.exit is place and each.frame is frame)
         return next(found, None)
 
-    def _contents_of_callers(self, frame: types.FrameType) -> tuple[Any, ...]:
-        """What functions have in variables that call another; raises CannotSelectError."""
-        found: list[Any] = []
+    def _facts(self, frame: types.FrameType, values: Sequence[Any]) -> _Facts:
+        """What there is now; raises CannotSelectError where nothing tells that.
+
+        Args:
+            frame: of the function whose loop it is.
+            values: of the variables that are needed behind that.
+        """
+        recorder = self._recorder
+        if recorder.has_hooks:
+            raise CannotSelectError
+        found = Contents(recorder)
+        contents = tuple(map(found.of, values))
+        callers: list[Any] = []
         behind = frame.f_back
-        while behind is not self._recorder.caller:
+        while behind is not recorder.caller:
             if behind is None:
                 raise CannotSelectError
             if not (is_own(behind.f_code.co_filename) or behind.f_code in DECORATING):
-                found += map(self._contents, behind.f_locals.values())
+                callers += map(found.of, behind.f_locals.values())
             behind = behind.f_back
-        return tuple(found)
+        state = {place: found.of(value) for place, value in self.state().items()}
+        tensors = [*found.tensors, *recorder.tensors_with_gradients()]
+        gradients = {
+            id(each): (each, each.grad)
+            for each in tensors
+            if each.requires_grad and (each.is_leaf or each.retains_grad)
+        }
+        has_graphs = any(each.grad_fn is not None for each in found.tensors)
+        counts = recorder.num_backward(), recorder.num_memories()
+        return _Facts(contents, tuple(callers), state, gradients, has_graphs, *counts)
 
-    def _state_now(self) -> dict[Any, Any]:
-        """What the call has changed so far; raises CannotSelectError where nothing tells that."""
-        return {place: self._contents(value) for place, value in self.state().items()}
+    def _compare(self, left: _Left, now: _Facts, values: Sequence[Any]) -> None:
+        """Refuse what is not as it was at a test, and cannot be selected.
 
-    def _contents(self, value: Any, depth: int = 0) -> Any:
-        """What tells whether something is as it was; raises CannotSelectError."""
-        recorder = self._recorder
-        if is_one_of(type(value), TENSORS):
-            return value, value.requires_grad, value.grad_fn, value.is_leaf
-        if is_one_of(type(value), (*IMMUTABLE_TYPES, ReadNumber)) or is_a(value, _FIXED):
-            return (value,)
-        if recorder.is_object_outside(value):
-            return (value,)
-        look = functools.partial(self._contents, depth=depth + 1)
-        if depth < _DEEPEST:
-            if is_one_of(type(value), (tuple, list)) and len(value) <= _MOST_ITEMS:
-                return (value, *map(look, value))
-            if type(value) is dict and len(value) <= _MOST_ITEMS:
-                return (value, *value, *map(look, value.values()))
-            if is_a(value, types.MethodType):
-                return (None, look(value.__self__))
-            if is_a(value, types.FunctionType):
-                cells = [each.cell_contents for each in value.__closure__ or ()]
-                return (value, *map(look, (*cells, *(value.__defaults__ or ()))))
-        raise CannotSelectError
+        Raises CannotSelectError.
+        """
+        was = left.facts
+        if not (is_same(was.state, now.state) and is_same(was.callers, now.callers)):
+            raise CannotSelectError
+        if was.has_graphs and was.num_backward != now.num_backward:
+            raise CannotSelectError  # a graph may be used up
+        for each in zip(was.contents, left.values, now.contents, values, strict=True):
+            _check(*each)
+        for owner, gradient in now.gradients.values():
+            if id(owner) not in was.gradients and not self._recorder.has_gradient_of_begin(owner):
+                if gradient is not None:
+                    raise CannotSelectError
 
 
 def _frame_of_function() -> types.FrameType:
@@ -376,16 +383,21 @@ def _frame_of_function() -> types.FrameType:
     return frame
 
 
-def _is_same(was: Any, now: Any) -> bool:
-    if type(was) is dict and type(now) is dict:
-        return was.keys() == now.keys() and all(_is_same(was[key], now[key]) for key in was)
-    if type(was) is not tuple or type(now) is not tuple:
-        return was is now
-    return len(was) == len(now) and all(map(_is_same, was, now))
+def _check(was: Any, before: Any, now: Any, behind: Any) -> None:
+    """Refuse what is not as it was, and cannot be selected; raises CannotSelectError.
 
-
-def _tensors_in(values: Any) -> list[torch.Tensor]:
-    return [each for each in pytree.tree_leaves(values) if is_one_of(type(each), TENSORS)]
+    Args:
+        was: contents of something.
+        before: that.
+        now: contents of what it became.
+        behind: that.
+    """
+    if before is behind:
+        if not is_same(was, now):
+            raise CannotSelectError
+    elif type(before) is type(behind) is tuple and len(before) == len(behind):
+        for each in zip(was[1:], before, now[1:], behind, strict=True):
+            _check(*each)
 
 
 def _is_plain(tensor: torch.Tensor) -> bool:

@@ -18,7 +18,7 @@ import torch
 
 from hostjit.bytecode.made_code import origin_of
 from hostjit.bytecode.places import NOTHING_LEFT
-from hostjit.capturing.instances import is_one_of
+from hostjit.capturing.instances import is_namedtuple_type, is_one_of
 from hostjit.recording.code.libraries import is_library
 from hostjit.recording.graph.kept_numbers import first_parameter, is_kept, keeps
 from hostjit.recording.graph.places import selected
@@ -132,7 +132,8 @@ def _plain(value: Any, made: dict[int, Any]) -> Any:
     kind = type(value)
     if kind is torch.Tensor or issubclass(kind, StandIn):
         return made.get(id(value), value)
-    if not is_one_of(kind, (tuple, list, dict)):
+    is_tuple = kind is tuple or is_namedtuple_type(kind)
+    if not (is_tuple or is_one_of(kind, (list, dict))):
         return value
     if id(value) not in made:
         made[id(value)] = value  # while what is in it is looked at
@@ -140,8 +141,8 @@ def _plain(value: Any, made: dict[int, Any]) -> Any:
         plain = [_plain(item, made) for item in items]
         if all(map(operator.is_, plain, items)):
             pass
-        elif kind is tuple:
-            made[id(value)] = tuple(plain)
+        elif is_tuple:
+            made[id(value)] = tuple.__new__(kind, plain)
         elif kind is dict:
             value.update(zip(value, plain, strict=True))
         else:

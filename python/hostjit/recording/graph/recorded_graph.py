@@ -143,6 +143,16 @@ class RecordedGraph:
         found = [*self._given, *(tensor for tensor, _ in self._state.tensors.values())]
         return [each for each in found if each.requires_grad]
 
+    def is_gradient_outside(self, gradient: torch.Tensor) -> bool:
+        """Tell whether a gradient existed before the call."""
+        known = (found for _, found in self._state.gradients.values())
+        return self.is_outside(gradient) or any(gradient is each for each in known)
+
+    def has_gradient_of_begin(self, owner: torch.Tensor) -> bool:
+        """Tell whether a tensor that existed before the call has the gradient that it had."""
+        _, found = self._state.gradients.get(id(owner), (None, owner))
+        return owner.grad is found
+
     def is_object_outside(self, value: object) -> bool:
         """Tell whether an object existed before the call, and is compared."""
         return self._state.compares(value)

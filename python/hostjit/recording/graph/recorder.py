@@ -178,6 +178,10 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             return False
         return len(self.graph.nodes) > self.most or self._num_backward > _MOST_BACKWARD
 
+    def num_backward(self) -> int:
+        """Return how many backward passes ran so far."""
+        return self._num_backward
+
     def expect_choice(self, answer: torch.Tensor) -> None:
         """Have replays compare an answer by which a call has chosen, which has ended."""
         node = self.node_of(answer)
@@ -247,6 +251,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         Those of what the call makes are gone with it; others have to be removed by its end.
         """
         self.has_hooks = True
+        self.leaving.note_more()
         if isinstance(owner, torch.Tensor):
             is_old = self.is_outside(owner)
         else:  # what accumulates the gradient of a leaf has the largest number that there is
@@ -405,6 +410,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
 
     def note_seed(self, generator: torch.Generator) -> None:
         """Note that code has seeded a generator other than the default one."""
+        self.leaving.note_more()
         self._use(generator).note_seed()
 
     def generators_given(self) -> list[torch.Generator]:

@@ -9,7 +9,7 @@ import types
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hostjit.capturing.instances import instance_dict
+from hostjit.capturing.instances import instance_dict, is_namedtuple_type
 
 __all__ = ["replace_everywhere"]
 
@@ -29,11 +29,14 @@ def replace_everywhere(objects: Iterable[Any], others: Mapping[int, Any]) -> Non
         for holder in gc.get_referrers(*found) if found else ():
             if holder is found or isinstance(holder, types.FrameType):
                 continue
-            if type(holder) is tuple:
+            if type(holder) is tuple or is_namedtuple_type(type(holder)):
                 tuples.append(holder)
             else:
                 _replace_in(holder, replaced)
-        replaced = {id(each): tuple(replaced.get(id(x), x) for x in each) for each in tuples}
+        replaced = {
+            id(each): tuple.__new__(type(each), [replaced.get(id(x), x) for x in each])
+            for each in tuples
+        }
         found = tuples
 
 

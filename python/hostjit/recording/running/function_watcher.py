@@ -79,6 +79,8 @@ class FunctionWatcher(TorchFunctionMode):
                 self._recorder.refuse(f"it assigns '.{attribute}' of a tensor")
             elif attribute in ("grad", "_grad"):
                 self._recorder.asked.add(id(args[0]))
+                if name == "__set__" and args[1] is not None:
+                    self._recorder.leaving.gradient_is_assigned = True
             elif attribute == "is_leaf" and args[0].requires_grad:
                 if self._recorder.is_argument(args[0]):
                     self._recorder.refuse("it asks whether an argument is a leaf")
