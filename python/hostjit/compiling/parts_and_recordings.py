@@ -25,6 +25,7 @@ from hostjit.compiling.split_calls import function_and_receiver
 if TYPE_CHECKING:
     from hostjit.parts.parts import Parts
     from hostjit.parts.whole import Whole
+    from hostjit.recording.reach.attributes import Attribute
 
 __all__ = ["PartsAndRecordings"]
 
@@ -37,6 +38,7 @@ class PartsAndRecordings(Specializer):
 
     Attributes:
         numbers_outside: what recordings found; the function's parts know it from the first call on.
+        replaced_attributes: those that calls replace, the same.
         pass_variables: the function does what a pass of a loop with these does.
         records_parts: what Python does behind the last backward pass is not recorded.
         records_more: recordings may differ more than those that were given up.
@@ -64,6 +66,7 @@ class PartsAndRecordings(Specializer):
     ) -> None:
         super().__init__(target, runtime, fallback, reuse_outputs, choices)
         self.numbers_outside = NumbersOutside()
+        self.replaced_attributes: list[Attribute] = []
         self._parts: Parts | None = None
         self._function: weakref.ref[_C.CompiledFunction] | None = None
         self._recorded: Callable[..., Any] | None = None
@@ -115,6 +118,7 @@ class PartsAndRecordings(Specializer):
             self._said,
             options,
             self.numbers_outside,
+            self.replaced_attributes,
             lambda **how: (found := record()) is not None and found(**how),
         )
 

@@ -297,6 +297,7 @@ class PartCompilation(Compilation):
         self._said = whole.said
         self._whole = whole
         self.numbers_outside = whole.numbers_outside
+        self.replaced_attributes = whole.replaced
         self._parts = Parts(function, whole)
         self._parts.in_use = True
         self._parts.record_loops_alone = records_loops_alone

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.options import Options
+from hostjit.recording.reach.attributes import Attribute
 
 __all__ = ["Whole"]
 
@@ -21,6 +22,7 @@ class Whole:
         said: what has been said.
         options: how programs are compiled.
         numbers_outside: what recordings of it found.
+        replaced: attributes that calls replace, as recordings of it found.
         record: has its calls recorded from the next one on; returns whether they will be. With
             `passes_gave_up=True` also those with loops whose passes read values.
     """
@@ -29,4 +31,5 @@ class Whole:
     said: set[str]
     options: Options
     numbers_outside: NumbersOutside = dataclasses.field(default_factory=NumbersOutside)
+    replaced: list[Attribute] = dataclasses.field(default_factory=list)
     record: Callable[..., bool] = lambda **_: False

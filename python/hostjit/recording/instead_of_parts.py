@@ -27,6 +27,7 @@ from hostjit.recording.graph.open_arguments import OpenArguments
 from hostjit.recording.graph.recorder import Read
 from hostjit.recording.limits import Limits, num_met
 from hostjit.recording.options import RecordingOptions
+from hostjit.recording.reach.attributes import Attribute, Attributes
 from hostjit.recording.recordings import Recordings
 from hostjit.recording.replays.replay import Replay
 from hostjit.recording.running.run import RecordedRun
@@ -141,6 +142,14 @@ class RecordingsInsteadOfParts(Recordings):
 
     def _new_outside(self) -> NumbersOutside:
         return self._compilation.numbers_outside  # what is a counter to the whole is to its parts
+
+    def _new_attributes(self) -> Attributes:
+        found = super()._new_attributes()
+        found.keep(self._compilation.replaced_attributes)
+        return found
+
+    def _note_replaced(self, found: Sequence[Attribute]) -> None:
+        self._compilation.replaced_attributes += found  # parts replace, or are given, others
 
     def note_program(self, program: _C.CompiledProgram) -> None:
         """Remember what questions about the program are about."""

@@ -114,7 +114,7 @@ class Recordings(Specializer):
         self._tensors_met: dict[tuple[int, str], tuple[Attribute, int]] = {}
         # The code of the target, and what that is with its choices.
         self._deciding = DecidingFunctions()
-        self.attributes = Attributes(MOST_NUMBERS)
+        self.attributes = self._new_attributes()
         # The target, or what is compiled of it: what answers all calls, once recording is given up.
         self._answers_instead: Callable[..., Any] | None = None
         self._latest = None
@@ -396,7 +396,8 @@ class Recordings(Specializer):
             return None
         if changes and self.attributes.add(run.assigned()):
             return None  # the next call is recorded without them
-        if changes and self.attributes.keep(run.changed_tensors()):
+        if changes and self.attributes.keep(changed := run.changed_tensors()):
+            self._note_replaced(changed)
             self._start_over()
             return None
         if changes:
@@ -503,6 +504,13 @@ class Recordings(Specializer):
         if self.pass_variables is not None:
             return False
         return self.attributes.open(run.attributes_of(self._outside.varying(run.numbers())))
+
+    def _new_attributes(self) -> Attributes:
+        """Return what is known of attributes that calls assign."""
+        return Attributes(MOST_NUMBERS)
+
+    def _note_replaced(self, found: Sequence[Attribute]) -> None:
+        """Note that calls replace attributes."""
 
     def _note_run(self, run: RecordedRun) -> None:
         """Look at a call that was recorded."""
