@@ -233,6 +233,30 @@ def fitting() -> Case:
     return function, [(torch.randn(16, 8), torch.randn(16)) for _ in range(8)]
 
 
+def refining() -> Case:
+    """Steps of an optimizer that each call makes, until the cost is small: none to twenty."""
+
+    def function(controls: Tensor, target: Tensor) -> tuple[Tensor, int, bool]:
+        controls = controls.clone().requires_grad_(True)
+        optimizer = torch.optim.Adam([controls], lr=0.1)
+        for i in range(20):
+            optimizer.zero_grad()
+            cost = (controls.cumsum(0) - target).square().sum()
+            if cost.item() < 0.05:
+                return controls.detach(), i, True
+            cost.backward()
+            optimizer.step()
+        return controls.detach(), 20, False
+
+    targets = torch.randn(16, 5)
+    scales = [2.0, 2.0, *(0.02 * i for i in range(14))]
+    near = [
+        (each.diff(prepend=torch.zeros(1)) + scale * torch.randn(5), each)
+        for each, scale in zip(targets, scales, strict=True)
+    ]
+    return function, near
+
+
 def collecting() -> Case:
     """Gradient descent until the loss is small, and a list of the losses."""
 
@@ -466,7 +490,17 @@ CASES: dict[str, Callable[[], Case]] = {
     case.__name__: case
     for case in (
         *(printing, nonzero, branch, masked, step, minibatches, logging, replay, planner),
-        *(solver, descending, collecting, converging, episode, fitting, settling, searching),
+        *(
+            solver,
+            descending,
+            collecting,
+            converging,
+            episode,
+            fitting,
+            refining,
+            settling,
+            searching,
+        ),
         *(integrating, accepting, tracking, resetting, answering, windowing),
     )
 }
