@@ -9,6 +9,8 @@ others may leave: its replays select what was there at the test.
 from __future__ import annotations
 
 import dataclasses
+import dis
+import functools
 import itertools
 import types
 from collections.abc import Sequence
@@ -32,11 +34,13 @@ from hostjit.bytecode.making import function_of, kind_of_variable, transformed
 from hostjit.bytecode.regions import code_of_region, find_region
 from hostjit.bytecode.splits import parameters_of
 from hostjit.bytecode.unset_variables import marked
+from hostjit.bytecode.uses import place_of_call
 
 __all__ = [
     "Exit",
     "LastStatements",
     "Leave",
+    "calls_alone",
     "instructions_of_exits",
     "with_exits",
 ]
@@ -256,15 +260,7 @@ class _Exits:
         moved = (i for i in between if self._instructions[i].opname == "FOR_ITER")
         if not all(self._flow.depths[i] > depth for i in moved):
             return False
-        return depth == self._num_ranges(place) + self._flow.num_modes_around(place)
-
-    def _num_ranges(self, place: int) -> int:
-        """How many iterators over ranges are on the stack at a place, of loops around it.
-
-        What others go over, a pass may change.
-        """
-        heads = [head for head, inside in self._flow.loops().items() if place in inside]
-        return sum(is_over_range(self._instructions, self._flow, head) for head in heads)
+        return depth == _num_unchanging(self._instructions, self._flow, place)
 
     def _exit(self, place: int) -> Exit | None:
         if place not in self._exits:
@@ -305,6 +301,30 @@ class _Exits:
             *stored,
         ]
         return beside(first, made)
+
+
+@functools.lru_cache(maxsize=1024)
+def calls_alone(code: types.CodeType, offset: int) -> bool:
+    """Tell whether code has nothing on the stack that may change while it calls a function.
+
+    Args:
+        code: of a function.
+        offset: of the call, in bytes, as in `f_lasti` of a frame.
+    """
+    instructions = cleaned_instructions(code)
+    place = place_of_call(instructions, code, offset)
+    if place is None:
+        return False
+    flow = CodeFlow(instructions, code)
+    given = 0 if "PRECALL" in dis.opmap else instructions[place].arg or 0
+    return flow.depths[place] - 2 - given == _num_unchanging(instructions, flow, place)
+
+
+def _num_unchanging(instructions: Sequence[Instruction], flow: CodeFlow, place: int) -> int:
+    """How many values on the stack no pass can change: contexts, and iterators over ranges."""
+    heads = [head for head, inside in flow.loops().items() if place in inside]
+    ranges = sum(is_over_range(instructions, flow, head) for head in heads)
+    return ranges + flow.num_modes_around(place)
 
 
 def _called(function: Any, given: Sequence[Instruction]) -> list[Instruction]:

@@ -25,6 +25,7 @@ from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 __all__ = [
     "Uses",
     "followed_reads",
+    "place_of_call",
     "uses_of_call",
     "uses_of_parameter",
     "uses_of_result",
@@ -136,7 +137,7 @@ def uses_of_call(code: types.CodeType, offset: int, places: frozenset[int]) -> U
     if not may_be_taken_apart(code):
         return None
     instructions = cleaned_instructions(code)
-    place = _place_of(instructions, code, offset, is_any_call=True)
+    place = place_of_call(instructions, code, offset)
     given = _VALUE if places == {-1} else _Items(places)
     if place is None or (given is not _VALUE and -1 in places):
         return None
@@ -238,6 +239,19 @@ def _place_of(
     if name == "BINARY_OP" or is_any_call or _calls_item(original, index):
         return place
     return None
+
+
+def place_of_call(
+    instructions: Sequence[Instruction], code: types.CodeType, offset: int
+) -> int | None:
+    """Return the index of a CALL; None where something else is.
+
+    Args:
+        instructions: of the code, as `cleaned_instructions` returns them.
+        code: of a function.
+        offset: of the call, in bytes, as in `f_lasti` of a frame.
+    """
+    return _place_of(instructions, code, offset, is_any_call=True)
 
 
 def _calls_item(instructions: Sequence[dis.Instruction], index: int) -> bool:

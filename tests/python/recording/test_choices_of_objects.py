@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -111,9 +112,41 @@ def by_mark(x: Tensor) -> Tensor:
     return x * 1
 
 
+def by_set(x: Tensor) -> Tensor:
+    y, z = x * 1, x * 2
+    w = y
+    if x.sum() > 0:
+        w = z
+    return x * len(set([w, y]))  # noqa: C405
+
+
+def by_default(
+    x: Tensor, same: Callable[[Any, Any], bool] = lambda one, other: one is other
+) -> Tensor:
+    y, z = x * 1, x * 2
+    w = y
+    if x.sum() > 0:
+        w = z
+    return x * (2 if same(w, z) else 3)
+
+
+SAME = {"same": lambda one, other: one is other}
+
+
+def by_table(x: Tensor) -> Tensor:
+    y, z = x * 1, x * 2
+    w = y
+    if x.sum() > 0:
+        w = z
+    return x * (2 if SAME["same"](w, z) else 3)
+
+
 @pytest.mark.parametrize(
     "function",
     [
+        by_set,
+        by_default,
+        by_table,
         by_helper,
         by_id,
         by_operator,
@@ -459,3 +492,16 @@ def test_a_new_tensor_that_needs_a_gradient_is_nobodys() -> None:
         x = WAYS[number % 3].clone()
         torch.testing.assert_close(recorded(x), function(x))
     assert len(recorded.specializations) == 1
+
+
+def test_a_partial_of_what_is_selected() -> None:
+    @hostjit.capture
+    def program(x: Tensor) -> Any:
+        y = x * 1
+        if x.sum() > 0:
+            y = x * 2
+        return functools.partial(torch.add, y)
+
+    for scale in (1.0, 1.0, -1.0, 2.0):
+        x = scale * torch.ones(2)
+        torch.testing.assert_close(program(x)(1.0), x * (2 if scale > 0 else 1) + 1)

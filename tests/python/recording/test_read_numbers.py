@@ -427,3 +427,15 @@ def test_uses(function: Any, is_kept: bool, builtins: set[str] | None) -> None:
     known = [uses.builtins for uses in found if uses is not None]
     assert bool(known) == is_kept
     assert all(names == builtins for names in known)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float16, torch.float32])
+def test_numbers_beside_tensors_of_other_dtypes(dtype: torch.dtype) -> None:
+    def program(x: torch.Tensor) -> tuple[Any, ...]:
+        n, k = x.sum().item(), x.long().sum().item()
+        return x.to(dtype) > n, x[0].to(dtype) == k, n <= x[1].long()
+
+    recorded = hostjit.capture(program)
+    for scale in (1.0, 1.0, 2.0, -1.0, 1.0):
+        x = scale * torch.tensor([1.0, 0.0, 2.0])
+        torch.testing.assert_close(recorded(x), program(x))

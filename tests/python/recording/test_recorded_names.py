@@ -7,6 +7,7 @@ import collections
 import operator
 import types
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -234,3 +235,25 @@ def test_what_no_name_of_the_code_reaches_may_be_anything() -> None:
         recorded.other = float(index)
         fast(x)
     assert len(fast.specializations) == 1
+
+
+def test_equal_code_of_two_files(tmp_path: Path) -> None:
+    """Code is equal where names, constants and lines are: not where its globals are."""
+    text = "VALUE = 1.0\n\ndef scaled(x):\n    return x * VALUE\n"
+    modules = []
+    for name in ("first", "second"):
+        path = tmp_path / f"equal_code_{name}.py"
+        path.write_text(text)
+        module = types.ModuleType(path.stem)
+        exec(compile(text, str(path), "exec"), vars(module))
+        modules.append(module)
+    first, second = modules
+
+    @hostjit.capture
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return first.scaled(x), second.scaled(x)
+
+    x = torch.ones(2)
+    for value in (1.0, 1.0, 1.0, 2.0, 3.0, 1.0):
+        second.VALUE = value  # type: ignore[attr-defined]
+        torch.testing.assert_close(program(x), (x, value * x))

@@ -107,7 +107,7 @@ def test_other_fields_are_other_calls(tmp_path: Path) -> None:
 
 def test_values_that_were_read_of_objects(tmp_path: Path) -> None:
     def branch(given: Batch) -> Tensor:
-        return given.x * 2 if given.y.sum() > 0 else given.x - 1
+        return given.x * 2 if bool(given.y.sum() > 0) else given.x - 1
 
     captured = hostjit.capture(branch)
     for _ in range(4):

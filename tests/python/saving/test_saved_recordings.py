@@ -48,7 +48,7 @@ def _recorded(target: Any, *calls: Any, **options: Any) -> Any:
 
 def test_values_that_were_read_are_compared(tmp_path: Path) -> None:
     def branch(x: torch.Tensor) -> torch.Tensor:
-        return x * 2 if x.sum() > 0 else x - 1
+        return x * 2 if bool(x.sum() > 0) else x - 1
 
     x = torch.ones(3)
     captured = _recorded(branch, (x,), (x,))

@@ -14,7 +14,7 @@ import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hostjit.capturing.instances import instance_dict, is_a
+from hostjit.capturing.instances import instance_dict, is_a, is_one_of
 from hostjit.recording.code.libraries import is_library
 from hostjit.recording.reach.attributes import as_defined
 
@@ -22,14 +22,21 @@ __all__ = ["may_tell_tensors_apart"]
 
 # So much code is looked at.
 _MOST = 256
+_MOST_ITEMS = 64
 _ASKING = frozenset(
     {
         *("id", "hash", "is_", "is_not", "weakref", "ref", "proxy", "finalize", "getrefcount"),
         *("WeakKeyDictionary", "WeakValueDictionary", "WeakSet", "WeakTensorKeyDictionary"),
+        *("set", "frozenset"),
     }
 )
 """Names of global variables."""
-_ASKED = frozenset({"is_", "is_not", "data_ptr", "untyped_storage", "_base", "_is_view"})
+_ASKED = frozenset(
+    {
+        *("is_", "is_not", "data_ptr", "untyped_storage", "_base", "_is_view"),
+        *("fromkeys", "index", "remove"),  # which ask for the very object first
+    }
+)
 """Names of attributes."""
 _CHANGING = frozenset(
     {"requires_grad_", "resize_", "resize_as_", "set_", "share_memory_", "data", "requires_grad"}
@@ -68,7 +75,7 @@ class _Reachable:
 
     def of(self, function: types.FunctionType) -> Iterator[types.CodeType]:
         """Yield the code of a function, and what it leads to."""
-        self._pending.append(function)
+        self._add(function)
         while self._pending:
             found = self._pending.pop()
             key = found.__code__, tuple(map(id, found.__closure__ or ()))
@@ -88,13 +95,21 @@ class _Reachable:
             value = variables.get(name)
             self._add(value)
             if type(value) is types.ModuleType:
-                file = str(vars(value).get("__file__", "<"))
-                for member in code.co_names if not is_library(file) else ():
-                    self._add(vars(value).get(member))
+                self._add_module(value, code.co_names, 0)
         new = {*code.co_names} - self._names
         self._names |= new
         for kind in [*self._classes.values()]:
             self._add_methods(kind, new)
+
+    def _add_module(self, module: types.ModuleType, names: tuple[str, ...], depth: int) -> None:
+        if is_library(str(vars(module).get("__file__", "<"))) or depth > 4:
+            return
+        for member in names:
+            value = vars(module).get(member)
+            if type(value) is types.ModuleType:
+                self._add_module(value, names, depth + 1)
+            else:
+                self._add(value)
 
     def _add(self, value: Any) -> None:
         value = as_defined(value)
@@ -103,13 +118,28 @@ class _Reachable:
             value = value.__func__
         if type(value) is types.FunctionType:
             self._pending.append(value)
+            for default in (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()):
+                self._add_held(default)
         elif is_a(value, type):
             self._add_class(value)
+        elif type(value) is functools.partial:
+            self._add_held(value.func)
+            self._add_held(value.args)
         elif type(value) is property:
             self._add(value.fget)
             self._add(value.fset)
+        elif is_one_of(type(value), (dict, list, tuple)):
+            self._add_held(value)
         else:
             self._add_object(value, 0)
+
+    def _add_held(self, value: Any) -> None:
+        """Look at a function, or at those in a container."""
+        items = value if is_one_of(type(value), (list, tuple)) else ()
+        items = [*value.values()] if type(value) is dict else items
+        for each in (value, *items[:_MOST_ITEMS]):
+            if isinstance(each, (types.FunctionType, types.MethodType, functools.partial)):
+                self._add(each)
 
     def _add_object(self, value: Any, depth: int) -> None:
         kind = type(value)

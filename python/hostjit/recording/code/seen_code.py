@@ -69,6 +69,7 @@ class SeenCode:
         self._passed = passed
         self._is_over = is_over
         self.codes: set[types.CodeType] = set()
+        self._known: dict[tuple[int, int], tuple[types.CodeType, dict[str, Any]]] = {}
         self._before: Any = None
 
     def __enter__(self) -> SeenCode:
@@ -85,7 +86,10 @@ class SeenCode:
             sys.setprofile(None)
         elif event == "call":
             code = frame.f_code
-            if code not in self.codes and not is_imported(frame):
+            # Equal code may be that of another file, and have other globals.
+            known = id(code), id(frame.f_globals)
+            if known not in self._known and not is_imported(frame):
+                self._known[known] = code, frame.f_globals
                 self.codes.add(code)
                 problem = triton_types.problem_of(code)
                 if problem and not self.problem:

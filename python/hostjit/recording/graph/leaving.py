@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hostjit.bytecode.exits import Exit, Leave
-from hostjit.bytecode.made_code import is_of_choice
+from hostjit.bytecode.exits import Exit, Leave, calls_alone
+from hostjit.bytecode.made_code import is_of_choice, written_as
 from hostjit.capturing.functional.recorded_nodes import Made
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.recording.code.deciding import DECORATING
@@ -343,6 +343,9 @@ class Leaving:
             if behind is None:
                 raise CannotSelectError
             if not (is_own(behind.f_code.co_filename) or behind.f_code in DECORATING):
+                code, offsets = written_as(behind.f_code, behind.f_lasti)
+                if not (offsets and all(calls_alone(code, each) for each in offsets)):
+                    raise CannotSelectError
                 callers += map(found.of, behind.f_locals.values())
             behind = behind.f_back
         state = {place: found.of(value) for place, value in self.state().items()}

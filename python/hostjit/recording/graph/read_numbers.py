@@ -258,7 +258,8 @@ class ReadNumber(StandIn):
 
     def _compare(self, other: object, compare: Callable[[Any, Any], Any]) -> Any:
         found = self.followed_comparison(other, compare)
-        return found if _is_real(other) or type(found) is not torch.Tensor else bool(found)
+        is_answer = type(found) is torch.Tensor and not isinstance(other, torch.Tensor)
+        return bool(found) if is_answer else found
 
     def __lt__(self, other: object) -> Any:
         return self._compare(other, operator.lt)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import gc
 import types
 from collections.abc import Iterable, Mapping
@@ -66,7 +67,8 @@ def _replace_in_slots(holder: Any, others: Mapping[int, Any]) -> None:
             if isinstance(slot, types.MemberDescriptorType):
                 value = slot.__get__(holder, type(holder)) if _has(slot, holder) else None
                 if id(value) in others:
-                    slot.__set__(holder, others[id(value)])
+                    with contextlib.suppress(AttributeError, TypeError):  # of C code
+                        slot.__set__(holder, others[id(value)])
 
 
 def _has(slot: types.MemberDescriptorType, holder: Any) -> bool:

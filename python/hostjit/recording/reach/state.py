@@ -91,12 +91,16 @@ class State(Walk):
         super().__init__()
         self._opened: Opened = {}
         self._values: list[Any] = []  # among the arguments
+        # Of code, which is equal to that of other files: where it is, and its globals.
+        self._files = collections.defaultdict[types.CodeType, set[tuple[str, int]]](set)
 
     def add_code(self, code: types.CodeType, variables: dict[str, Any]) -> None:
         """Look at what `code`, which is going to run with these globals, can reach."""
-        if code in self._codes:
+        known = code.co_filename, id(variables)
+        if code in self._codes and known in self._files[code]:
             return
-        self._codes[code] = variables
+        self._files[code].add(known)
+        self._codes.setdefault(code, variables)
         with torch._C.DisableTorchFunction():
             file = code.co_filename
             if file.startswith("<"):  # made by code, for the module whose globals it has
@@ -232,6 +236,7 @@ class State(Walk):
     def let_go(self) -> None:
         """Forget what matters only while the call is recorded, and the arguments with it."""
         self.objects, self.gradients, self._codes = {}, {}, {}
+        self._files.clear()
         self.leaves, self.shared, self._weak, self._values = set(), [], [], []
         self._functions, self._attributes_of_arguments, self._without_attributes = [], [], []
         self._entries = {key: entry for key, entry in self._entries.items() if entry.watched}
