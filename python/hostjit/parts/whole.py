@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from hostjit.compiling.numbers_outside import NumbersOutside
 from hostjit.compiling.options import Options
-from hostjit.recording.reach.attributes import Attribute
+
+if TYPE_CHECKING:
+    from hostjit.recording.reach.attributes import Attribute
 
 __all__ = ["Whole"]
 
