@@ -212,6 +212,7 @@ def test_recursion() -> None:
     check(hostjit.capture(again_and_again), again_and_again)
 
 
+@pytest.mark.filterwarnings("ignore:hostjit")
 @pytest.mark.parametrize(
     "method", ["act", "act_ahead", "look_ahead", "act_and_count", "act_and_keep"]
 )
@@ -221,5 +222,5 @@ def test_methods(method: str) -> None:
     check(recorded, getattr(eager, method))
     assert mine.calls == eager.calls
     torch.testing.assert_close(mine.history, eager.history)
-    if method != "act_and_keep":
+    if method not in ("act_and_keep", "look_ahead"):
         assert len(recorded.specializations) == 1
