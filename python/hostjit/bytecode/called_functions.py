@@ -65,7 +65,7 @@ def _rewritten(instructions: list[Instruction]) -> list[Instruction]:
     kept: list[Instruction] = []
     for index, each in enumerate(instructions):
         kept.append(each)
-        if _loads_variable(instructions, index):
+        if _loads_variable(instructions, index) or _loads_attribute(instructions, index):
             kept += beside(each, _looked_up())
         elif _loads_function(each):
             load = create_instruction("LOAD_GLOBAL", arg=0, argval=each.argval)
@@ -88,6 +88,14 @@ def _loads_variable(instructions: Sequence[Instruction], index: int) -> bool:
     beside_it = index - 1 if _NULL_FIRST else index + 1
     is_load = name in LOADS or name == "LOAD_DEREF"
     return is_load and instructions[beside_it].opname == "PUSH_NULL"
+
+
+def _loads_attribute(instructions: Sequence[Instruction], index: int) -> bool:
+    """Whether an instruction loads a method, and another one what a call has besides."""
+    each = instructions[index]
+    if each.opname != "LOAD_ATTR" or instructions[index + 1].opname != "PUSH_NULL":
+        return False
+    return not (each.argval in _OF_CONTAINERS or is_of_tensors(each.argval))
 
 
 def _loads_function(instruction: Instruction) -> bool:
