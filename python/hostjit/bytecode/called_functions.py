@@ -95,7 +95,7 @@ def _loads_attribute(instructions: Sequence[Instruction], index: int) -> bool:
     each = instructions[index]
     if each.opname != "LOAD_ATTR" or instructions[index + 1].opname != "PUSH_NULL":
         return False
-    return not (each.argval in _OF_CONTAINERS or is_of_tensors(each.argval))
+    return _may_be_of_users(each.argval)
 
 
 def _loads_function(instruction: Instruction) -> bool:
@@ -108,8 +108,12 @@ def _loads_method(instruction: Instruction) -> bool:
         is_called = _LOADS_METHODS and bool((instruction.arg or 0) & 1)
     else:
         is_called = instruction.opname == "LOAD_METHOD"
-    name = instruction.argval
-    return is_called and not (name in _OF_CONTAINERS or is_of_tensors(name))
+    return is_called and _may_be_of_users(instruction.argval)
+
+
+def _may_be_of_users(method: str) -> bool:
+    """Whether a method is none that containers or tensors have, by its name."""
+    return not (method in _OF_CONTAINERS or is_of_tensors(method))
 
 
 def _looked_up() -> Sequence[Instruction]:

@@ -284,9 +284,9 @@ class CodeFlow:
         return frozenset(found - inside - self._hide_nothing)
 
     def num_modes_around(self, index: int) -> int:
-        """Return how many contexts of PyTorch's modes are around an instruction, in others or not.
+        """Return how many contexts of PyTorch's modes are around an instruction.
 
-        0 where some are others.
+        0 where some of those around it are of others.
         """
         depth, at = self.depths[index], index
         while self._instructions[at].exn_tab_entry is None and self.depths.get(at) == depth:

@@ -41,16 +41,16 @@ class DecidingFunctions:
             return target if made is target.__func__ else types.MethodType(made, target.__self__)
         if type(target) is not types.FunctionType:
             return target
-        function, code, variables = target, target.__code__, target.__globals__
+        code, variables = target.__code__, target.__globals__
         if code in DECORATING:
-            decorated = {each: self.of(each, leaves=leaves) for each in _decorated(function)}
-            return _with_others(function, decorated)
+            decorated = {each: self.of(each, leaves=leaves) for each in _decorated(target)}
+            return _with_others(target, decorated)
         if not _is_of_users(code):
             return target
         key = code, id(variables), leaves
         if key not in self._made:
-            self._made[key] = variables, with_choices(function, leaves=leaves).__code__
-        return function_of(function, self._made[key][1])
+            self._made[key] = variables, with_choices(target, leaves=leaves).__code__
+        return function_of(target, self._made[key][1])
 
 
 def _decorated(function: types.FunctionType) -> list[types.FunctionType]:
@@ -65,17 +65,13 @@ def _with_others(
     """Return a function with others in the places of some in its closure; itself without any."""
     if all(other is each for each, other in others.items()):
         return function
-    contents = [each.cell_contents for each in function.__closure__ or ()]
-    made = function_of(function, function.__code__)
+    contents = (each.cell_contents for each in function.__closure__ or ())
     cells = tuple(
-        types.CellType(others.get(each, each) if type(each) is types.FunctionType else each)
+        types.CellType(others[each] if type(each) is types.FunctionType else each)
         for each in contents
     )
-    again = types.FunctionType(
-        made.__code__, made.__globals__, made.__name__, made.__defaults__, cells
-    )
-    again.__kwdefaults__, again.__qualname__ = made.__kwdefaults__, made.__qualname__
-    return again
+    code, variables = function.__code__, function.__globals__
+    return types.FunctionType(code, variables, function.__name__, function.__defaults__, cells)
 
 
 def _is_of_users(code: types.CodeType) -> bool:
