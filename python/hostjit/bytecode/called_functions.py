@@ -8,7 +8,6 @@ decides: `CALLED[self.plan](x)`.
 from __future__ import annotations
 
 import builtins
-import dis
 import sys
 import types
 from collections import deque
@@ -31,7 +30,7 @@ from hostjit.bytecode.rewriting import rewritten
 __all__ = ["copy_of", "with_called_functions"]
 
 # How LOAD_ATTR says that a method is called.
-_LOADS_METHODS = "LOAD_METHOD" not in dis.opmap
+_LOADS_METHODS = sys.version_info >= (3, 12)
 _OF_CONTAINERS = frozenset(name for kind in (list, dict, set, str, deque) for name in dir(kind))
 _NULL_FIRST = sys.version_info < (3, 13)
 
