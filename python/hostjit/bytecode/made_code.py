@@ -5,34 +5,35 @@ from __future__ import annotations
 
 import dis
 import types
-import weakref
+
+from torch.utils.weak import WeakIdKeyDictionary
 
 __all__ = ["is_of_choice", "note_made", "note_way", "origin_of", "written_as"]
 
-# Code that was made of other code, and that. A dict would keep all of it.
-_origins: weakref.WeakKeyDictionary[types.CodeType, types.CodeType] = weakref.WeakKeyDictionary()
-_of_choices: weakref.WeakSet[types.CodeType] = weakref.WeakSet()
+# Code that was made of other code, by that very object: what is equal to it may go earlier. What it
+# was made of, and whether it is that of a statement.
+_origins = WeakIdKeyDictionary()
 
 
 def note_made(code: types.CodeType, origin: types.CodeType) -> None:
     """Note that code was made of other code."""
-    _origins[code] = origin
+    _origins[code] = origin, False
 
 
 def note_way(code: types.CodeType, origin: types.CodeType) -> None:
     """Note that code is what a statement of other code does."""
-    note_made(code, origin)
-    _of_choices.add(code)
+    _origins[code] = origin, True
 
 
 def origin_of(code: types.CodeType) -> types.CodeType:
     """Return the code of which other code was made; the code itself where it is as written."""
-    return _origins.get(code, code)
+    origin: types.CodeType = _origins.get(code, (code,))[0]
+    return origin
 
 
 def is_of_choice(code: types.CodeType) -> bool:
     """Tell whether code is that of a statement of other code."""
-    return code in _of_choices
+    return bool(_origins.get(code, (code, False))[1])
 
 
 def written_as(code: types.CodeType, offset: int) -> tuple[types.CodeType, list[int]]:
@@ -40,8 +41,8 @@ def written_as(code: types.CodeType, offset: int) -> tuple[types.CodeType, list[
 
     The code itself and the offset, for other code. `offset`: in bytes, as in `f_lasti`.
     """
-    origin = _origins.get(code)
-    if origin is None:
+    origin = origin_of(code)
+    if origin is code:
         return code, [offset]
     found = next(each for each in _reversed(code) if each.offset <= offset)
     if found.positions is None or None in found.positions:
