@@ -57,6 +57,13 @@ def by_id(x: Tensor) -> Tensor:
     return x + 100 if identity(y) == identity(x) else x * 3
 
 
+def by_text(x: Tensor) -> Tensor:
+    y = x
+    if x.sum() > 0:
+        y = x * 2
+    return x + 100 if getattr(operator, "is_")(y, x) else x * 3  # noqa: B009
+
+
 def by_operator(x: Tensor) -> Tensor:
     y = x
     if x.sum() > 0:
@@ -149,6 +156,7 @@ def by_table(x: Tensor) -> Tensor:
         by_table,
         by_helper,
         by_id,
+        by_text,
         by_operator,
         by_dict,
         by_gradient,
@@ -505,3 +513,43 @@ def test_a_partial_of_what_is_selected() -> None:
     for scale in (1.0, 1.0, -1.0, 2.0):
         x = scale * torch.ones(2)
         torch.testing.assert_close(program(x)(1.0), x * (2 if scale > 0 else 1) + 1)
+
+
+class KeepingError(Exception):
+    def __init__(self, y: Tensor) -> None:
+        super().__init__(y)
+        self.y = y
+
+
+HOLDERS: dict[str, tuple[Callable[[Tensor], Any], Callable[[Any], Any]]] = {
+    "frozenset": (lambda y: frozenset([(y, 1)]), lambda found: next(iter(found))[0]),
+    "set": (lambda y: {y}, lambda found: next(iter(found))),
+    "keys": (lambda y: {1: 2, y: 3}, lambda found: [*found][1]),
+    "method": (lambda y: y.add, lambda found: found.__self__),
+    "special method": (lambda y: y.__len__, lambda found: found.__self__),
+    "error": (KeepingError, lambda found: found.args[0]),
+    "attribute of an error": (KeepingError, lambda found: found.y),
+}
+
+
+@pytest.mark.parametrize("name", HOLDERS)
+def test_what_holds_what_is_selected(name: str) -> None:
+    """In the call that is recorded, too, it is the very tensor that others have."""
+    make, held = HOLDERS[name]
+
+    def function(x: Tensor, kept: list[Any]) -> Tensor:
+        y = x - 1
+        if x.sum() > 0:
+            y = x + 1
+        kept.append(make(y))
+        kept.append(y)
+        return y * 2
+
+    recorded = hostjit.capture(function)
+    for x in WAYS * 2:
+        kept: list[Any] = []
+        recorded(x, kept)
+        holder, y = kept
+        assert held(holder) is y
+        assert torch.equal(y, x + 1 if x.sum() > 0 else x - 1)
+        assert not isinstance(holder, (set, dict)) or y in holder

@@ -179,6 +179,10 @@ def _nested(code: types.CodeType) -> Iterator[types.CodeType]:
 def _tells_apart(code: types.CodeType) -> bool:
     """Whether code may ask which object a tensor is, or changes more of one than what is in it."""
     instructions = [*dis.get_instructions(code)]
+    if {"getattr", "attrgetter"} & {*code.co_names}:  # it may ask by a text
+        texts = {each for each in code.co_consts if isinstance(each, str)}
+        if not texts.isdisjoint(_ASKING | _ASKED | _CHANGING):
+            return True
     new = _new_variables(instructions, code)
     for index, each in enumerate(instructions):
         before = instructions[:index]
