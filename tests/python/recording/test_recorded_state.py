@@ -409,3 +409,20 @@ def test_annotations_need_no_python_code_at_a_replay(monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     Annotated.__annotations__["more"] = list[int]
     assert_close(fast(x), x * 3)
+
+
+def test_tensors_that_calls_swap() -> None:
+    """Then a name of code has another tensor each time, in the same object."""
+    a, b = torch.ones(3), torch.zeros(3)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        y = x + a
+        torch.utils.swap_tensors(a, b)
+        return y * 2 + b
+
+    recorded = hostjit.capture(function)
+    recorded(torch.ones(3))
+    with pytest.warns(UserWarning, match="swaps tensors"):
+        recorded(torch.ones(3))
+    found = [recorded(torch.ones(3))[0].item() for _ in range(4)]
+    assert found == [5.0, 2.0] * 2

@@ -119,6 +119,10 @@ def _shown_warning(state: State, given: Mapping[str, Any]) -> str:
     return ""
 
 
+def _swap(state: State, given: Mapping[str, Any]) -> str:
+    return "swaps tensors, which a replay would not"
+
+
 def _frames(state: State, given: Mapping[str, Any]) -> str:
     return "looks at the frames of its callers, which a replay has not"
 
@@ -159,6 +163,7 @@ _ANSWERS: dict[types.CodeType, _Answer] = {
         (_threads, [threading.active_count, threading.enumerate]),
         (_shown_warning, [vars(warnings)["_showwarnmsg"]]),
         (_all_fields, [inspect.getmembers]),
+        (_swap, [torch.utils.swap_tensors]),
         (_frames, [inspect.currentframe, inspect.stack, traceback.extract_stack]),
     )
     for function in functions
