@@ -26,7 +26,7 @@ from torch._dynamo.bytecode_transformation import (
 from hostjit.bytecode.appended import become, beside
 from hostjit.bytecode.called_functions import copy_of, with_called_functions
 from hostjit.bytecode.chooser import current_chooser
-from hostjit.bytecode.computing import MOST_INSTRUCTIONS, Chain, Statements, is_test
+from hostjit.bytecode.computing import MOST_INSTRUCTIONS, Facts, Statements, is_test
 from hostjit.bytecode.exits import instructions_of_exits, with_exits
 from hostjit.bytecode.flow import LOADS, CodeFlow
 from hostjit.bytecode.made_code import note_made, note_way
@@ -63,16 +63,14 @@ class Choice:
         region: where it was in the code.
         join: which of the exits of the region leads behind the statement.
         code: of the function whose it is, as it was written.
-        chains: what it asks for.
-        in_place: variables of which it makes others by `+=` and the like.
+        facts: of what it does.
     """
 
     ways: tuple[types.FunctionType, types.FunctionType]
     region: Region
     join: int
     code: types.CodeType
-    chains: frozenset[Chain]
-    in_place: frozenset[str]
+    facts: Facts
 
     def __call__(self, test: Any, *taken: Any) -> Any:
         chooser = current_chooser()
@@ -188,13 +186,13 @@ def _with_choices(
     calls: list[tuple[Region, Choice]] = []
     taken: set[int] = set()
     try:
-        for region, join, chains, in_place in statements.found():
+        for region, join, facts in statements.found():
             if region.inside & taken:
                 continue
             body = function_of(function, code_of_region(code, region))
             body.__defaults__ = body.__kwdefaults__ = None
             ways = _way(body, False, origin), _way(body, True, origin)
-            calls.append((region, Choice(ways, region, join, origin, chains, in_place)))
+            calls.append((region, Choice(ways, region, join, origin, facts)))
             taken |= region.inside
         if not calls:
             return None
@@ -245,7 +243,7 @@ class _Statements:
         self._flow = CodeFlow(instructions, code)
         self._statements = Statements(instructions, self._flow, instructions_of_exits(instructions))
 
-    def found(self) -> Iterator[tuple[Region, int, frozenset[Chain], frozenset[str]]]:
+    def found(self) -> Iterator[tuple[Region, int, Facts]]:
         """Yield their regions, from the largest on, and what is known of each; see `Choice`."""
         found = [
             statement
@@ -255,7 +253,7 @@ class _Statements:
         ]
         yield from sorted(found, key=lambda each: -len(each[0].inside))
 
-    def _statement(self, jump: int) -> tuple[Region, int, frozenset[Chain], frozenset[str]] | None:
+    def _statement(self, jump: int) -> tuple[Region, int, Facts] | None:
         base = self._flow.depths[jump] - 1
         entry = jump - (self._instructions[jump - 1].opname == "TO_BOOL")
         ways = [after for after, _ in self._flow.successors(jump)]
@@ -284,7 +282,7 @@ class _Statements:
         if region is None or region.returns or region.appends or region.functions:
             return None
         joins = [index for index, (after, _) in enumerate(region.exits) if after == place]
-        return (region, joins[0], *facts) if joins else None
+        return (region, joins[0], facts) if joins else None
 
     def _has_loop(self, inside: Set[int]) -> bool:
         ways = ((i, after) for i in inside for after, _ in self._flow.successors(i))

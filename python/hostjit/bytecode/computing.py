@@ -13,7 +13,7 @@ from torch._dynamo.bytecode_transformation import Instruction
 
 from hostjit.bytecode.flow import LOADS, CodeFlow
 
-__all__ = ["MOST_INSTRUCTIONS", "Chain", "Statements", "is_of_tensors", "is_test"]
+__all__ = ["MOST_INSTRUCTIONS", "Chain", "Facts", "Statements", "is_of_tensors", "is_test"]
 
 aten = torch.ops.aten
 
@@ -62,6 +62,19 @@ class Chain:
     is_global: bool
     name: str
     attributes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What is known of statements that compute.
+
+    Attributes:
+        chains: what they ask for.
+        in_place: variables of which they make others by `+=` and the like.
+    """
+
+    chains: frozenset[Chain]
+    in_place: frozenset[str]
 
 
 def is_test(name: str) -> bool:
@@ -153,8 +166,8 @@ class Statements:
     def _stores(self, index: int) -> bool:
         return self._instructions[index].opname == "STORE_FAST"
 
-    def facts(self, inside: Set[int]) -> tuple[frozenset[Chain], frozenset[str]] | None:
-        """Return what code asks for, and makes others of in place; None where it may do more."""
+    def facts(self, inside: Set[int]) -> Facts | None:
+        """Return what is known of statements; None where they may do more."""
         chains: set[Chain] = set()
         in_place: set[str] = set()
         seen: set[int] = set()
@@ -189,7 +202,7 @@ class Statements:
         for chain in chains:
             if chain.name in made and not all(map(is_of_tensors, chain.attributes)):
                 return None
-        return frozenset(chains), frozenset(in_place)
+        return Facts(frozenset(chains), frozenset(in_place))
 
 
 def _keywords(instructions: Sequence[Instruction], index: int) -> Iterable[str]:

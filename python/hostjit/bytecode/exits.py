@@ -26,7 +26,7 @@ from torch._dynamo.bytecode_transformation import (
 
 from hostjit.bytecode.appended import beside
 from hostjit.bytecode.chooser import current_chooser
-from hostjit.bytecode.computing import Chain, Statements, is_test
+from hostjit.bytecode.computing import Facts, Statements, is_test
 from hostjit.bytecode.flow import CodeFlow, is_over_range
 from hostjit.bytecode.handlers import with_handlers
 from hostjit.bytecode.made_code import note_way
@@ -80,15 +80,13 @@ class LastStatements:
         function: takes variables; returns the tuple of those that it changes.
         taken: the variables that it takes.
         given: those that it changes, and that are needed behind the loop.
-        chains: what it asks for.
-        in_place: variables of which it makes others by `+=` and the like.
+        facts: of its statements.
     """
 
     function: types.FunctionType
     taken: tuple[str, ...]
     given: tuple[str, ...]
-    chains: frozenset[Chain]
-    in_place: frozenset[str]
+    facts: Facts
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -247,7 +245,7 @@ class _Exits:
         body = function_of(self._function, code_of_region(self._code, region))
         body.__defaults__ = body.__kwdefaults__ = None
         note_way(body.__code__, self._origin)
-        return found, LastStatements(body, region.taken, region.exits[0][1], *facts)
+        return found, LastStatements(body, region.taken, region.exits[0][1], facts)
 
     def _has_same_stack(self, stays: int, place: int) -> bool:
         """Whether what is on the stack at a place is as it was before code that stays in a loop."""

@@ -10,23 +10,21 @@ not used where a selected copy would not be.
 
 from __future__ import annotations
 
-import builtins
 import math
-import types
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.bytecode.choices import Choice
-from hostjit.bytecode.computing import Chain, is_of_tensors
 from hostjit.bytecode.exits import Exit, Leave
-from hostjit.capturing.instances import instance_dict, is_one_of
+from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.recording.code.handlers import may_raise
 from hostjit.recording.code.seen_code import Unseen
+from hostjit.recording.graph.only_computes import only_computes
 from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
 from hostjit.recording.graph.recorded_graph import memory_of
 from hostjit.recording.graph.references import replace_everywhere
@@ -34,10 +32,8 @@ from hostjit.recording.graph.selecting import (
     CannotSelectError,
     Selected,
     cost_of,
-    is_number,
     root_of,
 )
-from hostjit.recording.reach.attributes import as_defined
 
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
@@ -46,16 +42,8 @@ __all__ = ["Choosing"]
 
 aten = torch.ops.aten
 
-_MODULES = (torch, torch.linalg, torch.special, torch.nn.functional)
-_FUNCTIONS = frozenset({"float", "int", "abs", "min", "max", "len"})
-_PLAIN = (
-    *(bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.Size),
-    ReadNumber,
-)
 # Where both ways are computed, one of them is in vain: a few microseconds.
 _MOST_COST = 1 << 15
-# So much is looked at of what is in containers.
-_MOST_ITEMS = 64
 
 
 class _Way:
@@ -150,7 +138,7 @@ class Choosing:
         if not _is_answer(test):
             return False
         local = dict(zip(choice.region.taken, taken, strict=True))
-        return _only_computes(choice.ways[0], local, choice.chains, choice.in_place)
+        return only_computes(choice.ways[0], local, choice.facts)
 
     def leave(self, leave: Leave, test: Any, taken: Sequence[Any]) -> bool:
         """Return the answer to the test of a loop. `taken`: of the variables `leave.taken`."""
@@ -309,24 +297,12 @@ def _is_answer(test: Any) -> bool:
     return test.layout is torch.strided and test.is_cpu
 
 
-def _only_computes(
-    function: types.FunctionType,
-    local: Mapping[str, Any],
-    chains: Iterable[Chain],
-    in_place: Iterable[str],
-) -> bool:
-    """Whether statements do nothing but compute, given variables; see `Choice`."""
-    if any(name in local and not is_number(local[name]) for name in in_place):
-        return False
-    return all(_may_ask(chain, local, function) for chain in chains)
-
-
 def _may_leave(leave: Leave, taken: Sequence[Any]) -> bool:
     """Whether it can be computed, too, what is done where a loop is left."""
     if leave.last is None:
         return True
     local = dict(zip(leave.taken, taken, strict=True))
-    return _only_computes(leave.last.function, local, leave.last.chains, leave.last.in_place)
+    return only_computes(leave.last.function, local, leave.last.facts)
 
 
 def _has_value(tensor: torch.Tensor, value: Any) -> torch.Tensor:
@@ -348,58 +324,3 @@ def _groups(memories: Iterable[set[int]]) -> list[set[int]]:
         joined = memory.union(*(each for each in found if not each.isdisjoint(memory)))
         found = [*(each for each in found if each.isdisjoint(memory)), joined]
     return found
-
-
-def _may_ask(chain: Chain, local: Mapping[str, Any], body: types.FunctionType) -> bool:
-    """Whether code does nothing but compute with what it asks for."""
-    if chain.is_global:
-        if chain.name not in body.__globals__:
-            is_pythons = hasattr(builtins, chain.name) and not chain.attributes
-            return is_pythons and chain.name in _FUNCTIONS
-        value = body.__globals__[chain.name]
-    elif chain.name in local:
-        value = local[chain.name]
-    else:
-        return True  # the statement makes it, of what is plain
-    for name in chain.attributes:
-        if _are_plain(value):
-            return is_of_tensors(name)
-        try:
-            value = vars(value)[name] if _is_module(value) else _attribute(value, name)
-        except (AttributeError, KeyError):
-            return False
-    return _are_plain(value) or _is_operator(value)
-
-
-def _is_module(value: Any) -> bool:
-    return any(value is module for module in _MODULES)
-
-
-def _attribute(value: Any, name: str) -> Any:
-    """What an object has by a name, where no code runs to find it; raises AttributeError."""
-    kind: Any = type(value)
-    if kind.__getattribute__ is not object.__getattribute__:
-        raise AttributeError(name)
-    bases = (vars(base) for base in kind.__mro__)
-    of_class = next((as_defined(base[name]) for base in bases if name in base), None)
-    if hasattr(type(of_class), "__get__"):
-        raise AttributeError(name)
-    own = instance_dict(value) or {}
-    if name not in own and not any(name in base for base in map(vars, kind.__mro__)):
-        raise AttributeError(name)  # which a method of the class may make
-    return own.get(name, of_class)
-
-
-def _is_operator(value: Any) -> bool:
-    """Whether something is a function of PyTorch's that computes, and no more."""
-    if not isinstance(value, (types.BuiltinFunctionType, types.FunctionType)):
-        return False
-    name = value.__name__
-    return is_of_tensors(name) and any(vars(each).get(name) is value for each in _MODULES)
-
-
-def _are_plain(value: Any, most: int = _MOST_ITEMS) -> bool:
-    """Whether something is a tensor or a number, or a container of such."""
-    if is_one_of(type(value), (tuple, list)):
-        return len(value) <= most and all(_are_plain(item, most // 8) for item in value)
-    return is_one_of(type(value), (*TENSORS, *_PLAIN))
