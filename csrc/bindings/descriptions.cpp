@@ -162,6 +162,13 @@ py::tuple OutputSpec::describe() const {
     case Kind::kList: return py::make_tuple("list", describe_all(children_));
     case Kind::kDict: return py::make_tuple("dict", object_of(object_), describe_all(children_));
     case Kind::kCall: return py::make_tuple("call", object_of(object_), describe_all(children_));
+    case Kind::kItem: return py::make_tuple("item", describe_all(children_));
+    case Kind::kAssign: {
+      py::list places;
+      for (const Place& place : places_)
+        places.append(py::make_tuple(object_of(place.dict), object_of(place.name), place.may_stay));
+      return py::make_tuple("assign", py::tuple(places), describe_all(children_));
+    }
     case Kind::kView:
       return py::make_tuple("view", describe_all(view_->sizes), describe_all(view_->strides),
                             view_->offset.describe(), static_cast<int>(view_->made),

@@ -53,6 +53,24 @@ OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t
     object_ = kind == "dict" ? PyRef::steal(PySequence_Tuple(parts[1].ptr()))
                              : PyRef::share(parts[1].ptr());
     add_children(parts[2]);
+  } else if (kind == "item") {
+    kind_ = Kind::kItem;
+    add_children(parts[1]);
+    HOSTJIT_CHECK(children_.size() == 1, "output spec: an item of ", children_.size(), " nodes");
+  } else if (kind == "assign") {
+    kind_ = Kind::kAssign;
+    size_t expected = 1;
+    for (const py::handle place : parts[1]) {
+      const auto fields = py::reinterpret_borrow<py::tuple>(place);
+      HOSTJIT_CHECK(PyDict_Check(fields[0].ptr()), "output spec: attributes are in a dict");
+      places_.push_back({.dict = PyRef::share(fields[0].ptr()),
+                         .name = PyRef::share(fields[1].ptr()),
+                         .may_stay = fields[2].cast<bool>()});
+      expected += 1 + static_cast<size_t>(places_.back().may_stay);
+    }
+    add_children(parts[2]);
+    HOSTJIT_CHECK(children_.size() == expected, "output spec: ", children_.size(), " nodes where ",
+                  expected, " are assigned");
   } else if (kind == "view") {
     kind_ = Kind::kView;
     view_ = std::make_shared<const View>(View{
@@ -66,8 +84,8 @@ OutputSpec::OutputSpec(PyObject* description, Py_ssize_t num_outputs, Py_ssize_t
     HOSTJIT_CHECK(children_.size() == 1, "output spec: a view of ", children_.size(), " nodes");
   } else {
     throw_error(concat("output spec: unknown kind '", kind,
-                       "', expected output, number, argument, object, tuple, list, dict, call or "
-                       "view"));
+                       "', expected output, number, argument, object, tuple, list, dict, call, "
+                       "item, assign or view"));
   }
 }
 
@@ -78,10 +96,47 @@ void OutputSpec::put_in_place(const StandIn& stand_in) {
 
 int OutputSpec::traverse(visitproc visit, void* arg) const {
   Py_VISIT(object_.get());
+  for (const Place& place : places_) {
+    Py_VISIT(place.dict.get());
+    Py_VISIT(place.name.get());
+  }
   for (const OutputSpec& child : children_) {
     if (const int status = child.traverse(visit, arg)) return status;
   }
   return 0;
+}
+
+namespace {
+
+PyObject* item_of(const at::Tensor& tensor) {
+  HANDLE_TH_ERRORS
+  const at::Scalar number = tensor.item();
+  if (number.isFloatingPoint()) return PyFloat_FromDouble(number.toDouble());
+  if (number.isBoolean()) return Py_NewRef(number.toBool() ? Py_True : Py_False);
+  if (tensor.scalar_type() == at::kUInt64) return PyLong_FromUnsignedLongLong(number.toUInt64());
+  if (number.isIntegral(/*includeBool=*/false)) return PyLong_FromLongLong(number.toLong());
+  const auto complex = number.toComplexDouble();
+  return PyComplex_FromDoubles(complex.real(), complex.imag());
+  END_HANDLE_TH_ERRORS
+}
+
+}  // namespace
+
+// What the nodes make is all there before the first attribute is another.
+PyObject* OutputSpec::assign(void* const* outputs, PyObject* const* leaves,
+                             const PyRef* values) const {
+  c10::SmallVector<PyRef, 8> made;
+  for (const OutputSpec& child : children_) {
+    made.push_back(PyRef::steal(child.build_node(outputs, leaves, values)));
+    if (!made.back()) return nullptr;
+  }
+  size_t next = 1;
+  for (const Place& place : places_) {
+    const PyRef& value = made[next++];
+    if (place.may_stay && made[next++].get() == Py_True) continue;
+    if (PyDict_SetItem(place.dict.get(), place.name.get(), value.get()) < 0) return nullptr;
+  }
+  return made.front().release();
 }
 
 PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves,
@@ -125,6 +180,11 @@ PyObject* OutputSpec::build_node(void* const* outputs, PyObject* const* leaves,
       }
       return dict.release();
     }
+    case Kind::kItem: {
+      const PyRef tensor = PyRef::steal(children_.front().build_node(outputs, leaves, values));
+      return tensor ? item_of(THPVariable_Unpack(tensor.get())) : nullptr;
+    }
+    case Kind::kAssign: return assign(outputs, leaves, values);
     case Kind::kView: {
       const PyRef base = PyRef::steal(children_.front().build_node(outputs, leaves, values));
       return base ? make_view(THPVariable_Unpack(base.get()), values) : nullptr;

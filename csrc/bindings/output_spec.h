@@ -24,6 +24,11 @@ namespace hostjit {
 //   ("tuple" | "list", nodes)    a new container
 //   ("dict", keys, nodes)        a new dict
 //   ("call", callable, nodes)    callable(*children): namedtuples and dataclasses
+//   ("item", (node,))            the number in the node's tensor, as `Tensor.item` gives it
+//   ("assign", places, nodes)    what the first node makes. Objects are given their attributes
+//                                behind that: of each place (dict, name, may_stay), dict[name]
+//                                becomes what the next node makes, unless the one behind it, if
+//                                it may stay what it is, makes True
 //   ("view", sizes, strides, offset, made, base_strides, (node,))
 //                                a view that autograd knows of the node's tensor, whose strides
 //                                are those and from whose first element the offset counts; `made`
@@ -80,14 +85,34 @@ class OutputSpec {
     ViewNumbers base_strides;
   };
 
-  PyObject* make_view(const at::Tensor& base, const PyRef* values) const;
+  struct Place {
+    PyRef dict;
+    PyRef name;
+    bool may_stay;
+  };
 
-  enum class Kind { kOutput, kNumber, kArgument, kObject, kTuple, kList, kDict, kCall, kView };
+  PyObject* make_view(const at::Tensor& base, const PyRef* values) const;
+  PyObject* assign(void* const* outputs, PyObject* const* leaves, const PyRef* values) const;
+
+  enum class Kind {
+    kOutput,
+    kNumber,
+    kArgument,
+    kObject,
+    kTuple,
+    kList,
+    kDict,
+    kCall,
+    kItem,
+    kAssign,
+    kView
+  };
 
   Kind kind_;
   Py_ssize_t index_ = 0;
   PyRef object_;  // the object, the keys, or the callable
   std::shared_ptr<const View> view_;
+  std::vector<Place> places_;
   std::vector<OutputSpec> children_;
 };
 

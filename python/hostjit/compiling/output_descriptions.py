@@ -43,7 +43,7 @@ def describe_output(
             assert made is not None
             return ("number", made.number(index))
         case capture_outputs.ItemOutput(items):
-            return ("call", torch.Tensor.item, describe(items))
+            return ("item", describe(items))
         case capture_outputs.ArrayOutput(items):
             return ("call", torch.Tensor.numpy, describe(items))
         case capture_outputs.LeafOutput(items):

@@ -24,7 +24,7 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
 
     Raises hostjit.Error for an object that is returned as such and means something here only.
     """
-    from hostjit.recording.replays.checks import AttributesAssigned, assign_gradients
+    from hostjit.recording.replays.checks import assign_gradients
 
     def write(node: Any) -> list[Any]:
         match node:
@@ -41,9 +41,9 @@ def result_to_json(described: Any, tensors: TensorWriter, values: Values) -> lis
                 return ["view", geometry, [write(child) for child in nodes]]
             case ("call", maker, nodes) if maker is assign_gradients:
                 return ["assign", [write(child) for child in nodes]]
-            case ("call", AttributesAssigned(), _):
+            case ("assign", _, _):
                 raise _C.Error("its calls change what objects of this process keep")
-            case ("call", maker, nodes) if maker is torch.Tensor.item:
+            case ("item", nodes):
                 return ["item", [write(child) for child in nodes]]
             case ("call", maker, nodes):
                 return ["make", *_maker_to_json(maker, values), [write(child) for child in nodes]]
@@ -103,7 +103,7 @@ def result_from_json(
 
                 return ("call", assign_gradients, [read(child) for child in (result, *pairs)])
             case ["item", nodes]:
-                return ("call", torch.Tensor.item, [read(child) for child in nodes])
+                return ("item", [read(child) for child in nodes])
             case ["make", how, name, names, nodes]:
                 maker = _maker_from_json(how, values.classes.find(name), names)
                 return ("call", maker, [read(child) for child in nodes])

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from hostjit.recording.replays.pruned import Pruned
 from hostjit.recording.replays.read_guard import ReadGuard
 from hostjit.recording.running.gradient_hooks import has_hooks
 
-__all__ = ["AttributesAssigned", "ReplayChecks", "anchors_of", "assign_gradients"]
+__all__ = ["ReplayChecks", "anchors_of", "assign_gradients"]
 
 _CONTAINERS = (tuple, list, dict, torch.Tensor)
 
@@ -155,19 +155,6 @@ def anchors_of(
     """Return which tensors of the arguments the call meets elsewhere, too: leaves and ids."""
     known = set(map(id, outside))
     return [(leaf, id(tensor)) for leaf, tensor in enumerate(leaves) if id(tensor) in known]
-
-
-class AttributesAssigned:
-    """Gives objects their attributes behind a replay; returns the result."""
-
-    def __init__(self, places: Iterable[tuple[Any, str]]) -> None:
-        """`places`: objects whose dicts have attributes by these names."""
-        self._places = [(owner.__dict__, name) for owner, name in places]
-
-    def __call__(self, result: Any, *values: Any) -> Any:
-        for (attributes, name), value in zip(self._places, values, strict=True):
-            attributes[name] = value
-        return result
 
 
 def assign_gradients(result: Any, *pairs: Any) -> Any:

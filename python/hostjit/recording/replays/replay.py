@@ -37,7 +37,7 @@ from hostjit.recording.programs.results import Results
 from hostjit.recording.programs.ways import Way
 from hostjit.recording.reach.state import Counter, State
 from hostjit.recording.replays.backward_pass import BackwardPass, unhooked_leaves
-from hostjit.recording.replays.checks import AttributesAssigned, ReplayChecks, assign_gradients
+from hostjit.recording.replays.checks import ReplayChecks, assign_gradients
 from hostjit.recording.replays.outside import TensorsOutside, touched_gradients
 from hostjit.recording.replays.places import Places, StaticInputs, moved_off
 from hostjit.recording.replays.pruned import Pruned
@@ -182,12 +182,13 @@ class Replay:
         self._modes = ThreadState.current()
         self._inputs = list(map(describe, program.inputs))
         result, *assigned = describe_output(program.output)[1]
-        stored = [assigned.pop() for _ in results.stores][::-1]
+        count = sum(len(store.outputs) for store in results.stores)
+        assigned, stored = assigned[: len(assigned) - count], assigned[len(assigned) - count :]
         if assigned:
             result = ("call", assign_gradients, [result, *assigned])
         if stored:
-            places = AttributesAssigned((x.owner, x.name) for x in results.stores)
-            result = ("call", places, [result, *stored])
+            places = [(x.owner.__dict__, x.name, x.stays is not None) for x in results.stores]
+            result = ("assign", places, [result, *stored])
         changes = bool(program.mutated or assigned or is_random(program.graph_module.graph))
         has_stores = bool(self._counts.stores or stored)
         if recorder.handled and (changes or has_stores):
