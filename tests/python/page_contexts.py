@@ -64,6 +64,12 @@ for _ in range(3):
 assert len(improve.specializations) == 1
 """,
         """
+tracker = Filter()
+for scale in (1, 1, 9, 0.1, 9, 0.1):
+    tracker.update(scale * torch.randn(2))
+assert tracker.update.captured.reads == 0
+""",
+        """
 for number in (5, 5, 1, 0.1, 0.001):
     target = torch.randn(4)
     refine(target.diff(prepend=torch.zeros(1)) + number, target)

@@ -8,6 +8,8 @@ decides: `CALLED[self.plan](x)`.
 from __future__ import annotations
 
 import builtins
+import dis
+import functools
 import sys
 import types
 from collections import deque
@@ -23,16 +25,23 @@ from torch._dynamo.bytecode_transformation import (
 from hostjit.bytecode.appended import become, beside
 from hostjit.bytecode.chooser import current_chooser
 from hostjit.bytecode.computing import is_of_tensors
-from hostjit.bytecode.flow import LOADS
+from hostjit.bytecode.flow import LOADS, CodeFlow
 from hostjit.bytecode.making import function_of
 from hostjit.bytecode.rewriting import rewritten
+from hostjit.bytecode.uses import num_taken
 
 __all__ = ["copy_of", "with_called_functions"]
 
 # How LOAD_ATTR says that a method is called.
 _LOADS_METHODS = sys.version_info >= (3, 12)
-_OF_CONTAINERS = frozenset(name for kind in (list, dict, set, str, deque) for name in dir(kind))
+# Users' classes have methods of these names, too.
+_OF_BOTH = frozenset({"update", "get", "insert", "remove", "clear", "copy", "count", "index"})
+_OF_CONTAINERS = frozenset(
+    name for kind in (list, dict, set, str, deque) for name in dir(kind) if name not in _OF_BOTH
+)
 _NULL_FIRST = sys.version_info < (3, 13)
+# Takes the arguments of a call from the stack.
+_CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
 
 
 class _Called:
@@ -51,7 +60,7 @@ def with_called_functions(function: types.FunctionType) -> types.FunctionType:
 
     Functions by the names of variables, and methods of objects.
     """
-    return rewritten(function, _rewritten)
+    return rewritten(function, functools.partial(_rewritten, function.__code__))
 
 
 def copy_of(function: types.FunctionType) -> types.FunctionType:
@@ -60,13 +69,16 @@ def copy_of(function: types.FunctionType) -> types.FunctionType:
     return function_of(function, code.replace(co_consts=(*code.co_consts, CALLED)))
 
 
-def _rewritten(instructions: list[Instruction]) -> list[Instruction]:
+def _rewritten(code: types.CodeType, instructions: list[Instruction]) -> list[Instruction]:
+    flow = CodeFlow(instructions, code)
     kept: list[Instruction] = []
     for index, each in enumerate(instructions):
         kept.append(each)
-        if _loads_variable(instructions, index) or _loads_attribute(instructions, index):
+        if _loads_variable(instructions, flow, index) or _loads_attribute(
+            instructions, flow, index
+        ):
             kept += beside(each, _looked_up())
-        elif _loads_function(each):
+        elif _loads_function(instructions, flow, index):
             load = create_instruction("LOAD_GLOBAL", arg=0, argval=each.argval)
             first, *others = add_push_null([load, *_looked_up()])
             become(each, first)
@@ -81,25 +93,65 @@ def _rewritten(instructions: list[Instruction]) -> list[Instruction]:
     return kept
 
 
-def _loads_variable(instructions: Sequence[Instruction], index: int) -> bool:
+def _loads_variable(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> bool:
     """Whether an instruction loads a function of the code around."""
     name = instructions[index].opname
     beside_it = index - 1 if _NULL_FIRST else index + 1
     is_load = name in LOADS or name == "LOAD_DEREF"
-    return is_load and instructions[beside_it].opname == "PUSH_NULL"
+    is_beside = is_load and instructions[beside_it].opname == "PUSH_NULL"
+    return is_beside and (not _NULL_FIRST or _is_called(instructions, flow, index))
 
 
-def _loads_attribute(instructions: Sequence[Instruction], index: int) -> bool:
+def _loads_attribute(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> bool:
     """Whether an instruction loads a method, and another one what a call has besides."""
     each = instructions[index]
-    if each.opname != "LOAD_ATTR" or instructions[index + 1].opname != "PUSH_NULL":
+    if each.opname != "LOAD_ATTR" or not _may_be_of_users(each.argval):
         return False
-    return _may_be_of_users(each.argval)
+    if not _NULL_FIRST:
+        return instructions[index + 1].opname == "PUSH_NULL"
+    return _has_null(instructions[index - 1]) and _is_called(instructions, flow, index)
 
 
-def _loads_function(instruction: Instruction) -> bool:
-    is_called = instruction.opname == "LOAD_GLOBAL" and (instruction.arg or 0) & 1
-    return bool(is_called) and not hasattr(builtins, str(instruction.argval))
+def _loads_function(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> bool:
+    each = instructions[index]
+    if not _has_null(each) or hasattr(builtins, str(each.argval)):
+        return False
+    return _is_called(instructions, flow, index)
+
+
+def _is_called(instructions: Sequence[Instruction], flow: CodeFlow, index: int) -> bool:
+    """Whether what an instruction has put on the stack is what a call further on calls.
+
+    Not so where it may be something that is made of that: `layers[1](x)`.
+    """
+    if index + 1 not in flow.depths:
+        return False
+    base = flow.depths[index + 1]
+    for place in range(index + 1, len(instructions)):
+        each = instructions[place]
+        if place not in flow.depths or each.opname == "SWAP":
+            return False
+        above = flow.depths[place] - base
+        if each.opname in (_CALL, "CALL_FUNCTION_EX"):
+            given = each.arg or 0
+            given = given if each.opname == _CALL else 1 + (given & 1)
+            if above <= given:
+                return above == given
+        elif not _only_loads(each):
+            takes = 1 if each.opname == "DICT_MERGE" else num_taken(each)
+            if takes is None or takes > above:
+                return False
+    return False
+
+
+def _only_loads(instruction: Instruction) -> bool:
+    name = instruction.opname
+    return name in LOADS or name in ("LOAD_GLOBAL", "COPY", "KW_NAMES", "NOP")
+
+
+def _has_null(instruction: Instruction) -> bool:
+    """Whether an instruction loads a global variable, and what a call has besides."""
+    return instruction.opname == "LOAD_GLOBAL" and bool((instruction.arg or 0) & 1)
 
 
 def _loads_method(instruction: Instruction) -> bool:

@@ -35,6 +35,7 @@ from hostjit.bytecode.regions import Region, code_of_region, find_region, with_c
 from hostjit.bytecode.returns import with_one_return
 from hostjit.bytecode.rewriting import rewritten
 from hostjit.bytecode.splits import may_be_taken_apart
+from hostjit.bytecode.stored_attributes import StoredAttribute, with_variables
 
 __all__ = ["Choice", "has_choices", "with_choices"]
 
@@ -60,6 +61,9 @@ class Choice:
     Attributes:
         ways: its functions, if its test does not hold and if it does. Each takes that, and then the
             variables `region.taken`.
+        computing: the same, which assign no attributes: they take what `stores` are, too, and
+            return what these become, behind the rest.
+        stores: the attributes that it assigns.
         region: where it was in the code.
         join: which of the exits of the region leads behind the statement.
         code: of the function whose it is, as it was written.
@@ -67,6 +71,8 @@ class Choice:
     """
 
     ways: tuple[types.FunctionType, types.FunctionType]
+    computing: tuple[types.FunctionType, types.FunctionType]
+    stores: tuple[StoredAttribute, ...]
     region: Region
     join: int
     code: types.CodeType
@@ -79,6 +85,13 @@ class Choice:
     def run(self, answer: bool, taken: Sequence[Any]) -> Any:
         """Return what its function returns for an answer to its test."""
         return self.ways[answer](answer, *taken)
+
+    def compute(self, answer: bool, taken: Sequence[Any], attributes: Sequence[Any]) -> Any:
+        """Return the same, and what attributes become, of which it assigns none.
+
+        `attributes`: what `stores` are.
+        """
+        return self.computing[answer](answer, *taken, *attributes)
 
     def names_at(self, place: int) -> tuple[str, ...]:
         """Return the variables that the body returns where it leaves the region at an exit."""
@@ -191,8 +204,13 @@ def _with_choices(
                 continue
             body = function_of(function, code_of_region(code, region))
             body.__defaults__ = body.__kwdefaults__ = None
-            ways = _way(body, False, origin), _way(body, True, origin)
-            calls.append((region, Choice(ways, region, join, origin, facts)))
+            ways = computing = _way(body, False, origin), _way(body, True, origin)
+            stores = tuple(sorted(facts.stores))
+            if stores:
+                body = function_of(body, with_variables(body.__code__, stores))
+                computing = _way(body, False, origin), _way(body, True, origin)
+            choice = Choice(ways, computing, stores, region, join, origin, facts)
+            calls.append((region, choice))
             taken |= region.inside
         if not calls:
             return None
@@ -241,7 +259,8 @@ class _Statements:
         self._instructions = instructions
         self._code = code
         self._flow = CodeFlow(instructions, code)
-        self._statements = Statements(instructions, self._flow, instructions_of_exits(instructions))
+        asking = instructions_of_exits(instructions)
+        self._statements = Statements(instructions, self._flow, asking, store=True)
 
     def found(self) -> Iterator[tuple[Region, int, Facts]]:
         """Yield their regions, from the largest on, and what is known of each; see `Choice`."""
@@ -274,7 +293,7 @@ class _Statements:
         if len(inside) > MOST_INSTRUCTIONS or self._has_loop(inside):
             return None
         facts = self._statements.facts(inside - {entry, jump})
-        if facts is None or not self._flow.changed_in(inside):
+        if facts is None or not (facts.stores or self._flow.changed_in(inside)):
             return None
         region = find_region(
             self._instructions, self._flow, self._code, entry, inside, has_item=True

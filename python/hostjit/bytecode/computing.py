@@ -12,6 +12,7 @@ import torch
 from torch._dynamo.bytecode_transformation import Instruction
 
 from hostjit.bytecode.flow import LOADS, CodeFlow
+from hostjit.bytecode.stored_attributes import StoredAttribute, object_of_store
 
 __all__ = ["MOST_INSTRUCTIONS", "Chain", "Facts", "Statements", "is_of_tensors", "is_test"]
 
@@ -71,10 +72,16 @@ class Facts:
     Attributes:
         chains: what they ask for.
         in_place: variables of which they make others by `+=` and the like.
+        stores: attributes that they assign.
+        loads: those of them that they read, too.
+        stores_in_place: those of which they make others by `+=` and the like.
     """
 
     chains: frozenset[Chain]
     in_place: frozenset[str]
+    stores: frozenset[StoredAttribute]
+    loads: frozenset[StoredAttribute]
+    stores_in_place: frozenset[StoredAttribute]
 
 
 def is_test(name: str) -> bool:
@@ -107,12 +114,31 @@ class Statements:
     """
 
     def __init__(
-        self, instructions: Sequence[Instruction], flow: CodeFlow, others: Set[int] = frozenset()
+        self,
+        instructions: Sequence[Instruction],
+        flow: CodeFlow,
+        others: Set[int] = frozenset(),
+        *,
+        store: bool = False,
     ) -> None:
-        """Look at some code. `others`: instructions of which `facts` need not know."""
+        """Look at some code.
+
+        Args:
+            instructions: of the code.
+            flow: of the code.
+            others: instructions of which `facts` need not know.
+            store: statements may assign attributes of objects in variables, too.
+        """
         self._instructions = instructions
         self.flow = flow
         self._others = others
+        self._objects: dict[int, int] = {}  # by the instructions that assign their attributes
+        if store:
+            for index, each in enumerate(instructions):
+                if each.opname == "STORE_ATTR" and index in flow.depths:
+                    place = object_of_store(instructions, index, flow.depths)
+                    if place is not None:
+                        self._objects[index] = place
 
     def grown(
         self, start: int, base: int, ends: Set[int] = frozenset()
@@ -148,7 +174,7 @@ class Statements:
             if at in inside:
                 continue
             each = self._instructions[at]
-            if not (each.opname in _COMPUTING or is_test(each.opname)):
+            if not (each.opname in _COMPUTING or is_test(each.opname) or at in self._objects):
                 return None
             if each.opname == "POP_TOP" and self.flow.depths[at] <= base:
                 return None
@@ -171,7 +197,12 @@ class Statements:
         chains: set[Chain] = set()
         in_place: set[str] = set()
         seen: set[int] = set()
-        for index in sorted(inside - self._others):
+        objects = {self._objects[index]: index for index in inside & self._objects.keys()}
+        stores = {self._stored(index) for index in objects.values()}
+        # `self.cost += x` reads first.
+        in_place_stores = {self._stored(i) for place, i in objects.items() if place < i - 1}
+        seen |= {place + 2 for place, index in objects.items() if place < index - 1}
+        for index in sorted(inside - self._others - objects.keys()):
             each = self._instructions[index]
             if each.opname in LOADS or each.opname in ("LOAD_GLOBAL", "LOAD_DEREF"):
                 if each.opname == "LOAD_DEREF":
@@ -195,14 +226,35 @@ class Statements:
                     continue  # it looks up an item
                 if (each.arg or 0) >= _FIRST_IN_PLACE:
                     store = self._instructions[index + 1]
+                    if index + 2 in objects.values():
+                        continue
                     if store.opname != "STORE_FAST":
                         return None
                     in_place.add(store.argval)
         made = {self._instructions[i].argval for i in inside if self._stores(i)}
+        if any(each.variable in made for each in stores):
+            return None
+        loads = {*in_place_stores}
         for chain in chains:
+            first = StoredAttribute(chain.name, next(iter(chain.attributes), ""))
+            if first in stores and not chain.is_global:
+                loads.add(first)
+                if not all(map(is_of_tensors, chain.attributes[1:])):
+                    return None
             if chain.name in made and not all(map(is_of_tensors, chain.attributes)):
                 return None
-        return Facts(frozenset(chains), frozenset(in_place))
+        return Facts(
+            frozenset(chains),
+            frozenset(in_place),
+            frozenset(stores),
+            frozenset(loads),
+            frozenset(in_place_stores),
+        )
+
+    def _stored(self, index: int) -> StoredAttribute:
+        """The attribute that an instruction assigns."""
+        variable = self._instructions[self._objects[index]].argval
+        return StoredAttribute(variable, self._instructions[index].argval)
 
 
 def _keywords(instructions: Sequence[Instruction], index: int) -> Iterable[str]:

@@ -25,7 +25,9 @@ from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
 __all__ = [
     "Uses",
     "followed_reads",
+    "num_taken",
     "place_of_call",
+    "uses_of_attribute",
     "uses_of_call",
     "uses_of_parameter",
     "uses_of_result",
@@ -91,6 +93,7 @@ class Uses:
         passed: functions of users that it is given to, if these are such, and which of the
             positional arguments it is: by the names of global variables, or of methods of the first
             parameter behind a point. What they return is something else.
+        assigned: attributes of the first parameter that it becomes.
     """
 
     builtins: frozenset[str]
@@ -99,6 +102,7 @@ class Uses:
     is_identified: bool
     passed: frozenset[tuple[str, int]]
     places: frozenset[int] | None
+    assigned: frozenset[str]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -166,6 +170,18 @@ def uses_of_variable(code: types.CodeType, name: str) -> Uses | None:
 
 
 @functools.lru_cache(maxsize=1024)
+def uses_of_attribute(code: types.CodeType, name: str) -> Uses | None:
+    """Return what is done with a number that is an attribute of some object.
+
+    As `uses_of_result` does, for whatever the code reads by that name.
+    """
+    if not may_be_taken_apart(code):
+        return None
+    instructions = cleaned_instructions(code)
+    return _uses(code, instructions, lambda value: value.of_loads(name))
+
+
+@functools.lru_cache(maxsize=1024)
 def followed_reads(code: types.CodeType, *, asked: bool = True) -> frozenset[int]:
     """Return which instructions look up an `item` whose result nothing else is done with.
 
@@ -186,6 +202,25 @@ def followed_reads(code: types.CodeType, *, asked: bool = True) -> frozenset[int
     return frozenset(
         index for index, each in uses.items() if each is not None and (asked or not each.is_asked)
     )
+
+
+def num_taken(instruction: Instruction) -> int | None:
+    """Return how many values an instruction takes of the stack; None if that is not known.
+
+    Of those that put variables there, or move what is there, it is not.
+    """
+    name, argument = instruction.opname, instruction.arg or 0
+    if name in _TAKES:
+        return _TAKES[name]
+    if name in _TAKES_MORE:
+        return _TAKES_MORE[name] + argument
+    if name == "BUILD_MAP":
+        return 2 * argument
+    if name == "FORMAT_VALUE":
+        return 1 + (argument & 4 == 4)
+    if name.startswith("POP_JUMP"):
+        return 1
+    return 2 if name == "CALL" else None
 
 
 def _calls(instruction: Instruction) -> bool:
@@ -267,8 +302,8 @@ class _SeenElsewhereError(Exception):
 # What is where on the stack, and in variables: the value, or one that a function of numbers makes
 # of it; a new container with it; one with such a container, or either of these. On the stack also
 # the name of a global variable, a function among `FOLLOWED`, a container and an index for `PLACES`,
-# a new container with the value and an index, and None for anything else.
-_VALUE, _CONTAINER, _NESTED, _PLACE, _ITEM = (object() for _ in range(5))
+# a new container with the value and an index, the first parameter, and None for anything else.
+_VALUE, _CONTAINER, _NESTED, _PLACE, _ITEM, _OWNER = (object() for _ in range(6))
 _KINDS = (_VALUE, _CONTAINER, _NESTED)
 
 
@@ -297,15 +332,17 @@ class _Value:
         self._appends = {append.takes: append.name for append in appends}
         self._builtins: set[str] = set()
         self._passed: set[tuple[str, int]] = set()
+        self._assigned: set[str] = set()
         self._is_returned = False
         self._places: frozenset[int] | None = frozenset()
         self._is_asked = self._is_identified = False
         stored = {each.argval for each in instructions if each.opname == "STORE_FAST"}
         first = code.co_varnames[0] if code.co_argcount else ""
+        self._owner = "" if first in stored else first
         self._methods = {
             i + 1
             for i, each in enumerate(instructions[:-1])
-            if each.opname in LOADS and each.argval == first and first not in stored
+            if each.opname in LOADS and self._owner and each.argval == self._owner
             if instructions[i + 1].opname in ("LOAD_METHOD", "LOAD_ATTR")
         }
 
@@ -333,11 +370,19 @@ class _Value:
                 self._follow(index + 1, (stack[:-1], frozenset({(name, _VALUE)})))
         return self._found()
 
+    def of_loads(self, name: str) -> Uses:
+        """Follow what an attribute of some object is. Raises _SeenElsewhereError."""
+        for index, each in enumerate(self._instructions):
+            if each.opname == "LOAD_ATTR" and each.argval == name and index in self._flow.depths:
+                self.behind(index)
+        return self._found()
+
     def _found(self) -> Uses:
         passed = frozenset(self._passed)
         builtins = frozenset(self._builtins)
         asked = self._is_asked, self._is_identified
-        return Uses(builtins, self._is_returned, *asked, passed, self._places)
+        assigned = frozenset(self._assigned)
+        return Uses(builtins, self._is_returned, *asked, passed, self._places, assigned)
 
     def _follow(self, index: int, state: _State) -> dict[int, _State]:
         """What is where ahead of each instruction that may run from one on."""
@@ -404,7 +449,9 @@ class _Value:
         if name.startswith("JUMP_IF_") and name.endswith("_OR_POP"):
             return stack, names
         if name in LOADS:
-            return (*stack, _in_variable(found.argval, names)), names
+            value = _in_variable(found.argval, names)
+            is_owner = value is None and self._owner and found.argval == self._owner
+            return (*stack, _OWNER if is_owner else value), names
         if name == "DELETE_FAST":
             return stack, _with_variable(found.argval, None, names)
         if name == "LOAD_CONST" and any(found.argval is each for each in FOLLOWED):
@@ -416,7 +463,7 @@ class _Value:
             places = stack[-1].places
             unpacked = (_VALUE if i in places else None for i in reversed(range(argument)))
             return (*stack[:-1], *unpacked), names
-        takes = self._takes(found)
+        takes = num_taken(found)
         if takes is None:
             if _has(stack) or "FAST" in name:
                 raise _SeenElsewhereError
@@ -437,21 +484,6 @@ class _Value:
         else:
             self._places = self._places | returned.places if isinstance(returned, _Items) else None
 
-    def _takes(self, found: Instruction) -> int | None:
-        """How many values an instruction takes of the stack; None if that is not known."""
-        name, argument = found.opname, found.arg or 0
-        if name in _TAKES:
-            return _TAKES[name]
-        if name in _TAKES_MORE:
-            return _TAKES_MORE[name] + argument
-        if name == "BUILD_MAP":
-            return 2 * argument
-        if name == "FORMAT_VALUE":
-            return 1 + (argument & 4 == 4)
-        if name.startswith("POP_JUMP"):
-            return 1
-        return 2 if name == "CALL" else None
-
     def _made_of(self, found: Instruction, taken: _Stack) -> _Stack:
         """What an instruction makes of the value; raises _SeenElsewhereError."""
         name = found.opname
@@ -471,6 +503,9 @@ class _Value:
         if _has_container(taken):
             raise _SeenElsewhereError
         if name == "STORE_SUBSCR" and taken[2] is _PLACE:
+            return ()
+        if name == "STORE_ATTR" and taken == (_VALUE, _OWNER):
+            self._assigned.add(found.argval)
             return ()
         if name == "BINARY_SUBSCR" and taken[1] is _ITEM:
             return (_VALUE,)

@@ -81,7 +81,10 @@ class CaptureError(RuntimeError):
 
     def is_in(self, code: types.CodeType) -> bool:
         """Tell whether it is in some code itself, not in what that calls."""
-        return bool(self.stack) and self.stack[-1][:2] == _place_of(code)
+        if not self.stack:
+            return False
+        *place, last = self.stack[-1]
+        return tuple(place) == _place_of(code) and last in {line for _, _, line in code.co_lines()}
 
 
 def _place_of(code: types.CodeType) -> tuple[str, str]:

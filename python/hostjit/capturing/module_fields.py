@@ -9,12 +9,14 @@ arguments as the tensors beside them are, and so are the modules in them.
 from __future__ import annotations
 
 import abc
+import types
 from collections.abc import Callable, Container
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.modules.module import _has_any_global_hook
 
 from hostjit import _C
 from hostjit.capturing.instances import HEAP_TYPE, fields_of, instance_dict, is_a, slot_names
@@ -26,6 +28,7 @@ __all__ = [
     "MOST_LEVELS",
     "UNREAD",
     "fields_of_any",
+    "has_plain_call",
     "is_plain",
 ]
 
@@ -129,4 +132,17 @@ def _has_only_fields(kind: type[nn.Module]) -> bool:
         and kind.__getattribute__ is object.__getattribute__
         and kind.__getattr__ is nn.Module.__getattr__
         and not slot_names(kind)
+    )
+
+
+def has_plain_call(target: Any) -> TypeGuard[nn.Module]:
+    """Tell whether something is a module of which a call runs a method `forward` alone."""
+    return (
+        isinstance(target, nn.Module)
+        and type(target).__call__ is nn.Module.__call__
+        and isinstance(target.forward, types.MethodType)
+        and target.forward.__self__ is target
+        and target._compiled_call_impl is None
+        and not any(getattr(target, name) for name in MODULE_HOOKS)
+        and not _has_any_global_hook()
     )

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any
 import torch._dynamo
 
 from hostjit import _C
+from hostjit.bytecode.choices import has_choices
 from hostjit.bytecode.loops import PassVariables
 from hostjit.bytecode.splits import split_ahead_of_steps
 from hostjit.capturing.compile_lock import compile_lock, is_left_locked
-from hostjit.capturing.errors import CaptureError
+from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.failures import stops_at_gradients
+from hostjit.capturing.module_fields import has_plain_call
 from hostjit.compiling.around_changes import Places, names_in_path
 from hostjit.compiling.code_choices import CodeChoices
 from hostjit.compiling.numbers_outside import NumbersOutside
@@ -125,13 +127,24 @@ class PartsAndRecordings(Specializer):
     def _record_instead(self, error: CaptureError, *, in_loop: bool) -> _C.Specialization | None:
         """Leave all calls to recordings, where they do better than parts; None: they don't.
 
-        That is where Dynamo could not go on behind the break, in loops above all, and where the
-        break is one of many: backward passes, and steps of optimizers. Not where each pass of a
-        loop reads values.
+        That is where Dynamo could not go on behind the break, in loops above all, where the break
+        is one of many: backward passes, and steps of optimizers, and where values decide, of which
+        recordings follow either way. Not where each pass of a loop reads values.
         """
-        if not in_loop and (self._records_loops_alone() or not stops_at_gradients(error)):
+        if not in_loop and self._records_loops_alone():
+            return None
+        if not (in_loop or stops_at_gradients(error) or self._may_follow(error)):
             return None
         return self._recordings()
+
+    def _may_follow(self, error: CaptureError) -> bool:
+        """Tell whether recordings may follow what the code decides, where a capture has stopped."""
+        target: Any = self.target
+        function, _ = function_and_receiver(target.forward if has_plain_call(target) else target)
+        if error.failure is not CaptureFailure.DATA_DEPENDENT or function is None:
+            return False
+        is_called = bool(error.stack) and not error.is_in(function.__code__)
+        return has_choices(function) or (is_called and not self._is_part)
 
     def _record_all(self, *, passes_gave_up: bool = False) -> bool:
         """Leave all calls to recordings from the next one on; tell whether they will be.

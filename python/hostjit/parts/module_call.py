@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import types
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch._dynamo.eval_frame import skip_code
-from torch.nn.modules.module import _has_any_global_hook
 
-from hostjit.capturing.module_fields import MODULE_HOOKS
+from hostjit.capturing.module_fields import has_plain_call
 
-__all__ = ["ModuleCall", "has_plain_call"]
+__all__ = ["ModuleCall"]
 
 
 class ModuleCall:
@@ -34,16 +33,3 @@ class ModuleCall:
 
 
 skip_code(ModuleCall.__call__.__code__)
-
-
-def has_plain_call(target: Any) -> TypeGuard[torch.nn.Module]:
-    """Tell whether something is a module of which a call runs a method `forward` alone."""
-    return (
-        isinstance(target, torch.nn.Module)
-        and type(target).__call__ is torch.nn.Module.__call__
-        and isinstance(target.forward, types.MethodType)
-        and target.forward.__self__ is target
-        and target._compiled_call_impl is None
-        and not any(getattr(target, name) for name in MODULE_HOOKS)
-        and not _has_any_global_hook()
-    )

@@ -30,6 +30,7 @@ from hostjit.capturing.dynamo.growing_lengths import LENGTH
 from hostjit.capturing.dynamo.growing_lists import LOOK
 from hostjit.capturing.errors import CaptureError, CaptureFailure, name_before_breaks
 from hostjit.capturing.instances import is_value
+from hostjit.capturing.module_fields import has_plain_call
 from hostjit.compiling.calls import tensors_share_memory
 from hostjit.compiling.compilation import Compilation, FollowListsError
 from hostjit.compiling.specializer import route_any_call
@@ -38,7 +39,7 @@ from hostjit.parts.frame_trial import Way
 from hostjit.parts.frames import FrameHook
 from hostjit.parts.function_in_place import FunctionInPlace
 from hostjit.parts.known_objects import KnownObjects, is_made_by_callers
-from hostjit.parts.module_call import ModuleCall, has_plain_call
+from hostjit.parts.module_call import ModuleCall
 from hostjit.parts.passes import compile_pass
 from hostjit.parts.whole import Whole
 

@@ -24,6 +24,7 @@ from hostjit.capturing.arguments import (
 from hostjit.capturing.by_fields import ByFields
 from hostjit.capturing.compile_lock import is_left_locked
 from hostjit.capturing.errors import CaptureError, CaptureFailure
+from hostjit.capturing.module_fields import has_plain_call
 from hostjit.capturing.numbers.open_numbers import MOST_NUMBERS
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.compiling.calls import (
@@ -378,8 +379,10 @@ class Recordings(Specializer):
         if run.gave_up() and not recorder.control:
             refusal = CaptureError(recorder.failure, run.problem())
             return self._refuse(refusal, args, kwargs)
-        if self.pass_variables is None:  # of passes there may be any number in a call
-            run.follow_counters()
+        if self.pass_variables is None:
+            if self.attributes.open(run.wanted_numbers()):
+                return None  # the next call chooses what they become
+            run.follow_counters()  # of passes there may be any number in a call
         varies = self._outside.note(run.numbers(), floats_only=self._limits.floats_only)
         if varies and self._opens(run):
             return None  # the next call is recorded for any of them
@@ -390,9 +393,14 @@ class Recordings(Specializer):
             self.attributes.leave(left)
             return None
         if used := run.used_otherwise():
-            replaced = run.replaced(used)
-            self.attributes.refuse(used - {each.key for each in replaced})
+            replaced, numbers = run.replaced(used), run.numbers_among(used)
+            if not self.attributes.open(numbers):
+                numbers = []
+            self.attributes.refuse(used - {each.key for each in (*replaced, *numbers)})
             self.attributes.keep(replaced)
+            return None
+        if seen := run.numbers_seen():
+            self.attributes.refuse(seen)
             return None
         if changes and self.attributes.add(run.assigned()):
             return None  # the next call is recorded without them
@@ -482,9 +490,10 @@ class Recordings(Specializer):
         if not self._chooses or self.pass_variables is not None:
             return self.target
         target: Any = self.target
-        is_method = isinstance(target, types.MethodType)
-        function = target.__func__ if is_method else target
-        receiver = target.__self__ if is_method else None
+        method: Any = target.forward if has_plain_call(target) else target
+        is_method = isinstance(method, types.MethodType)
+        function = method.__func__ if is_method else method
+        receiver = method.__self__ if is_method else None
         if not isinstance(function, types.FunctionType):
             return self.target
         if may_tell_tensors_apart(function, receiver):

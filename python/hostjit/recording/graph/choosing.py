@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -24,6 +24,8 @@ from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.recording.code.handlers import may_raise
 from hostjit.recording.code.seen_code import Unseen
+from hostjit.recording.graph.assigned import Assigned
+from hostjit.recording.graph.inputs import Kept
 from hostjit.recording.graph.only_computes import only_computes
 from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
 from hostjit.recording.graph.recorded_graph import memory_of
@@ -71,8 +73,10 @@ class Choosing:
         ways: those that run now, from the outermost on.
         is_refused: others may tell what was selected from a copy.
         outside: of what may be there before the call, whether it is, by nodes.
+        origins: and the inputs that it may be.
         originals: what the code would have in place of tensors that it has, by the ids of these.
         aliases: those tensors.
+        wanted: attributes that would be one of two numbers, by their objects and names.
     """
 
     def __init__(self, recorder: Recorder) -> None:
@@ -84,8 +88,10 @@ class Choosing:
         self._selected: list[tuple[torch.fx.Node, set[int]]] = []
         self.is_refused = False
         self.outside: dict[torch.fx.Node, torch.Tensor] = {}
+        self.origins: dict[torch.fx.Node, set[torch.fx.Node]] = {}
         self.originals: dict[int, torch.Tensor] = {}
         self.aliases: list[torch.Tensor] = []
+        self.wanted: list[tuple[Any, str]] = []
         # What a read compares, and what of that is about the number alone.
         self.answered: list[tuple[torch.fx.Node | None, torch.fx.Node | None]] = []
 
@@ -111,13 +117,24 @@ class Choosing:
             answer = bool(decision)
         others = {True: denied, False: decision}  # where the other way is gone
         way = _Way(others[answer], is_taken=True)
-        values = self._run(lambda: choice.run(answer, taken), way)
+        assigned = Assigned(recorder, choice, taken)
+        try:
+            values = self._run(lambda: choice.compute(answer, taken, assigned.before), way)
+        except Exception:
+            if choice.stores and not way.does_more:
+                recorder.refuse("a way that it has chosen raises")
+                return choice.run(answer, taken)  # which assigns what there is ahead of that
+            raise
         count, mark = len(recorder.reads), recorder.leaving.mark()
         if not (way.does_more or recorder.problem):
             try:
-                other = self.speculated(lambda: choice.run(not answer, taken), others[not answer])
+                other = self.speculated(
+                    lambda: choice.compute(not answer, taken, assigned.before), others[not answer]
+                )
+                pair = assigned.completed(values, other), assigned.completed(other, values)
                 with Unseen():
-                    return self._combined(choice, decision, answer, values, other)
+                    found = self._combined(choice, decision, answer, assigned, *pair)
+                return assigned.assign(found)
             except Exception as error:
                 raise_of_handler(error)
                 # What eager computes is known: whatever goes wrong with the rest, it is compared.
@@ -128,7 +145,7 @@ class Choosing:
         bool(decision)  # which a replay compares
         for read in recorder.reads[count:]:
             read.is_of_choice = read.is_of_choice or self._leads_elsewhere(choice, values)
-        return values
+        return assigned.assign(values)
 
     def _leads_elsewhere(self, choice: Choice, values: Any) -> bool:
         """Whether a way leads out of a loop, say."""
@@ -231,7 +248,13 @@ class Choosing:
         return found
 
     def _combined(
-        self, choice: Choice, decision: torch.Tensor, answer: bool, values: Any, other: Any
+        self,
+        choice: Choice,
+        decision: torch.Tensor,
+        answer: bool,
+        assigned: Assigned,
+        values: Any,
+        other: Any,
     ) -> Any:
         """Return what the function returns by either answer; raises CannotSelectError."""
         place = choice.join
@@ -242,10 +265,10 @@ class Choosing:
             if place != other_place:
                 raise CannotSelectError
         selected = Selected(self._recorder, choice.code, decision, answer)
-        made = [
-            selected.variable(*each)
-            for each in zip(choice.names_at(place), values, other, strict=True)
-        ]
+        names = choice.names_at(place)
+        made = [selected.variable(*each) for each in zip(names, values, other, strict=False)]
+        rest = zip(assigned.places, values[len(names) :], other[len(names) :], strict=True)
+        made += [selected.attribute(*place, *each) for place, *each in rest]
         self.note_selected(selected)
         return (*told, *made)
 
@@ -267,11 +290,42 @@ class Choosing:
             aliases, self.aliases = self.aliases, []
             replace_everywhere(aliases, self.originals)
 
-    def note_results(self, nodes: Sequence[torch.fx.Node], tensors: Sequence[torch.Tensor]) -> None:
+    def stays_kept(
+        self, node: torch.fx.Node, attributes: dict[Any, Any] | None, name: str
+    ) -> torch.Tensor | None:
+        """Return whether what was selected is what an attribute had before the call, by a bool.
+
+        None where it may be something else that was there.
+
+        Args:
+            node: of what was selected.
+            attributes: of the object.
+            name: of the attribute.
+        """
+        if node not in self.outside:
+            return None
+        (first, *others) = self.origins[node]
+        source = self._recorder.source_of(first)
+        if others or not isinstance(source, Kept):
+            return None
+        is_same = source.attributes is attributes and source.name == name
+        return self.outside[node] if is_same else None
+
+    def note_results(
+        self,
+        nodes: Sequence[torch.fx.Node],
+        tensors: Sequence[torch.Tensor],
+        staying: Set[torch.fx.Node],
+    ) -> None:
         """Look at what others have of the tensors of a call, which has ended.
 
         Of what is selected, and what it is selected from, they may have one. A replay compares that
         this is not what was there before the call.
+
+        Args:
+            nodes: the results of the graph.
+            tensors: what they are.
+            staying: those of which an attribute may stay what it is instead.
         """
         if any(map(vars, self.aliases)):
             self.is_refused = True  # a replay gives no attributes to tensors
@@ -279,8 +333,9 @@ class Choosing:
         for memory in _groups(memory for _, memory in self._selected):
             own = {node for node, found in self._selected if not memory.isdisjoint(found)}
             pairs = zip(nodes, tensors, strict=True)
-            roots = {root_of(node) for node, tensor in pairs if memory_of(tensor) in memory}
-            if not roots & own:
+            found = [node for node, tensor in pairs if memory_of(tensor) in memory]
+            roots = {*map(root_of, found)}
+            if not roots & own or (len(found) == 1 and found[0] in staying):
                 continue
             flag = self.outside.get(next(iter(roots)))
             is_outside = not memory.isdisjoint(outside) if flag is None else bool(flag)

@@ -8,12 +8,16 @@ import types
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import torch
-
 from hostjit.bytecode.made_code import is_of_choice, origin_of, written_as
-from hostjit.bytecode.uses import Uses, uses_of_call, uses_of_parameter, uses_of_result
+from hostjit.bytecode.uses import (
+    Uses,
+    uses_of_attribute,
+    uses_of_call,
+    uses_of_parameter,
+    uses_of_result,
+)
 from hostjit.capturing.instances import instance_dict
-from hostjit.recording.code.deciding import DECORATING
+from hostjit.recording.code.deciding import CALLS_OF_MODULES, DECORATING
 from hostjit.recording.code.libraries import is_library, is_own
 from hostjit.recording.code.seen_code import Unseen
 from hostjit.recording.reach.attributes import as_defined
@@ -21,15 +25,20 @@ from hostjit.recording.reach.attributes import as_defined
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
 
-__all__ = ["are_kept", "callers_keep", "first_parameter", "is_kept", "keeps", "returns_to"]
+__all__ = [
+    "are_kept",
+    "attribute_is_kept",
+    "callers_keep",
+    "first_parameter",
+    "is_kept",
+    "keeps",
+    "returns_to",
+]
 
 # So many functions are looked at that call one another.
 _DEEPEST = 8
 # Code that returns what it is returned: of modules without hooks, and of decorators.
-_HANDING_ON = DECORATING | {
-    torch.nn.Module._wrapped_call_impl.__code__,
-    torch.nn.Module._call_impl.__code__,
-}
+_HANDING_ON = DECORATING.union(CALLS_OF_MODULES)
 
 
 def keeps(
@@ -58,6 +67,8 @@ def keeps(
     uses = uses_of_parameter(code, name)
     if uses is None or (uses.is_returned and not may_return) or (is_truth and uses.is_identified):
         return False
+    if uses.assigned:
+        return False  # of what object, others say
     return all(_is_pythons(each, variables) for each in uses.builtins) and all(
         _passes_on(*each, variables, receiver, depth, is_truth) for each in uses.passed
     )
@@ -118,6 +129,21 @@ def is_kept(
     )
 
 
+def attribute_is_kept(name: str, frame: types.FrameType, recorder: Recorder) -> bool:
+    """Tell whether no function sees the number that an attribute is, but the one that decides.
+
+    Args:
+        name: of the attribute.
+        frame: of code that reads it for a function of users.
+        recorder: of the call.
+    """
+    while is_own(frame.f_code.co_filename):
+        assert frame.f_back is not None
+        frame = frame.f_back
+    uses = uses_of_attribute(origin_of(frame.f_code), name)
+    return uses is not None and are_kept(uses, frame, recorder)
+
+
 def are_kept(
     uses: Uses, frame: types.FrameType, recorder: Recorder, *, is_truth: bool = False
 ) -> bool:
@@ -135,8 +161,10 @@ def are_kept(
         return False
     while is_of_choice(frame.f_code):
         frame = _asking(frame)
+    receiver = frame.f_locals.get(first_parameter(frame.f_code))
+    if not all(recorder.takes_number(receiver, name) for name in uses.assigned):
+        return False
     if uses.passed:
-        receiver = frame.f_locals.get(first_parameter(frame.f_code))
         passed = (_passes_on(*x, frame.f_globals, receiver, 0, is_truth) for x in uses.passed)
         if not all(passed):
             return False

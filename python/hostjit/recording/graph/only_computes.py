@@ -9,14 +9,17 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch import nn
 
 from hostjit.bytecode.computing import Chain, Facts, is_of_tensors
+from hostjit.bytecode.stored_attributes import StoredAttribute
 from hostjit.capturing.instances import instance_dict, is_one_of
+from hostjit.capturing.module_fields import MODULE_STATE, has_plain_call
 from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
 from hostjit.recording.graph.selecting import is_number
 from hostjit.recording.reach.attributes import as_defined
 
-__all__ = ["only_computes"]
+__all__ = ["may_assign", "only_computes"]
 
 _MODULES = (torch, torch.linalg, torch.special, torch.nn.functional)
 _FUNCTIONS = frozenset({"float", "int", "abs", "min", "max", "len"})
@@ -24,6 +27,7 @@ _PLAIN = (
     *(bool, int, float, complex, str, type(None), torch.dtype, torch.device, torch.Size),
     ReadNumber,
 )
+_LAYERS = "torch.nn.modules."
 # So much is looked at of what is in containers.
 _MOST_ITEMS = 64
 
@@ -38,7 +42,46 @@ def only_computes(function: types.FunctionType, local: Mapping[str, Any], facts:
     """
     if any(name in local and not is_number(local[name]) for name in facts.in_place):
         return False
+    for each in facts.stores_in_place:
+        if not is_number((instance_dict(local[each.variable]) or {}).get(each.name)):
+            return False
+    owners = [(id(local[each.variable]), each.name) for each in facts.stores]
+    if len({*owners}) < len(owners):
+        return False
+    for each in facts.stores:
+        if not may_assign(local[each.variable], each.name):
+            return False
+        if any(_may_be_of_other(chain, each, local, function) for chain in facts.chains):
+            return False
     return all(_may_ask(chain, local, function) for chain in facts.chains)
+
+
+def _may_be_of_other(
+    chain: Chain, stored: StoredAttribute, local: Mapping[str, Any], body: types.FunctionType
+) -> bool:
+    """Whether code asks for the attribute that it assigns, maybe, on another way."""
+    place = (not chain.is_global, chain.name, *chain.attributes[:1])
+    if stored.name not in chain.attributes or place == (True, stored.variable, stored.name):
+        return False
+    if not chain.is_global:
+        return chain.name in local and not _are_plain(local[chain.name])
+    found = body.__globals__.get(chain.name)
+    return not (_is_module(found) or _are_plain(found))
+
+
+def may_assign(owner: Any, name: str) -> bool:
+    """Tell whether to assign a tensor to an attribute of an object puts it into its dict alone."""
+    kind: Any = type(owner)
+    if kind.__setattr__ not in (object.__setattr__, nn.Module.__setattr__):
+        return False
+    own = instance_dict(owner)
+    if type(own) is not dict or kind.__getattribute__ is not object.__getattribute__:
+        return False
+    if isinstance(owner, nn.Module) and any(name in own[each] for each in MODULE_STATE):
+        return False
+    bases = (vars(base) for base in kind.__mro__)
+    of_class = next((as_defined(base[name]) for base in bases if name in base), None)
+    return not (hasattr(type(of_class), "__get__") or hasattr(type(of_class), "__set__"))
 
 
 def _may_ask(chain: Chain, local: Mapping[str, Any], body: types.FunctionType) -> bool:
@@ -59,7 +102,7 @@ def _may_ask(chain: Chain, local: Mapping[str, Any], body: types.FunctionType) -
             value = vars(value)[name] if _is_module(value) else _attribute(value, name)
         except (AttributeError, KeyError):
             return False
-    return _are_plain(value) or _is_operator(value)
+    return _are_plain(value) or _is_operator(value) or _is_layer(value)
 
 
 def _is_module(value: Any) -> bool:
@@ -76,9 +119,13 @@ def _attribute(value: Any, name: str) -> Any:
     if hasattr(type(of_class), "__get__"):
         raise AttributeError(name)
     own = instance_dict(value) or {}
-    if name not in own and not any(name in base for base in map(vars, kind.__mro__)):
-        raise AttributeError(name)  # which a method of the class may make
-    return own.get(name, of_class)
+    if name in own or any(name in base for base in map(vars, kind.__mro__)):
+        return own.get(name, of_class)
+    if isinstance(value, nn.Module) and kind.__getattr__ is nn.Module.__getattr__:
+        for found in map(own.__getitem__, MODULE_STATE):
+            if name in found:
+                return found[name]
+    raise AttributeError(name)  # which a method of the class may make
 
 
 def _is_operator(value: Any) -> bool:
@@ -87,6 +134,13 @@ def _is_operator(value: Any) -> bool:
         return False
     name = value.__name__
     return is_of_tensors(name) and any(vars(each).get(name) is value for each in _MODULES)
+
+
+def _is_layer(value: Any) -> bool:
+    """Whether something is a module of PyTorch's, of such, of which calls do what operators do."""
+    if not has_plain_call(value) or not type(value).__module__.startswith(_LAYERS):
+        return False
+    return all(map(_is_layer, value.children()))
 
 
 def _are_plain(value: Any, most: int = _MOST_ITEMS) -> bool:

@@ -18,8 +18,9 @@ from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.traced_graph import storage_of
 from hostjit.recording.code.libraries import is_library
 from hostjit.recording.graph.kept_numbers import is_kept
-from hostjit.recording.graph.read_numbers import TENSORS, StandIn, with_values_read
+from hostjit.recording.graph.read_numbers import TENSORS, with_values_read
 from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.stand_in import StandIn
 
 __all__ = ["ReadArray", "array_of"]
 

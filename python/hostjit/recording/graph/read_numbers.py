@@ -22,6 +22,7 @@ from hostjit.capturing.instances import is_namedtuple_type, is_one_of
 from hostjit.recording.code.libraries import is_library
 from hostjit.recording.graph.kept_numbers import first_parameter, is_kept, keeps
 from hostjit.recording.graph.places import selected
+from hostjit.recording.stand_in import StandIn
 
 if TYPE_CHECKING:
     from hostjit.recording.graph.recorder import Recorder
@@ -30,7 +31,6 @@ __all__ = [
     "LARGEST_SMALL_INT",
     "TENSORS",
     "ReadNumber",
-    "StandIn",
     "hand_over_numbers",
     "number_of",
     "plain_result",
@@ -157,20 +157,6 @@ def with_values_read(index: Any) -> Any:
     if type(index) in (tuple, list):
         return type(index)(map(with_values_read, index))
     return index
-
-
-class StandIn:
-    """Stands for what code has read of a tensor, where it keeps that to itself."""
-
-    __slots__ = ()
-
-    def plain(self) -> Any:
-        """Return what it stands for, for what comes behind the call."""
-        raise NotImplementedError
-
-    def read(self) -> Any:
-        """Return what it stands for. From then on a replay compares that."""
-        raise NotImplementedError
 
 
 class ReadNumber(StandIn):

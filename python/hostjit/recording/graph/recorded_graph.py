@@ -157,6 +157,11 @@ class RecordedGraph:
         """Tell whether an object existed before the call, and is compared."""
         return self._state.compares(value)
 
+    def source_of(self, node: torch.fx.Node) -> Source:
+        """Return which input a placeholder is."""
+        inputs = zip(self.graph.find_nodes(op="placeholder"), self.sources, strict=True)
+        return next(source for each, source in inputs if each is node)
+
     def knows(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is in the graph."""
         return id(tensor) in self._nodes

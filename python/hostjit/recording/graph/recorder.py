@@ -12,7 +12,7 @@ import math
 import operator
 import sys
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -112,6 +112,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         leaving: loops of the code that others may leave earlier.
         most: so many nodes are recorded, and few backward passes: more are not worth what it takes.
         is_over: more ran.
+        takes_number: tells whether what stands for a number may be put into an attribute.
     """
 
     supports_higher_order_operators = True
@@ -137,6 +138,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
         self.leaving = Leaving(self)
         self.most = math.inf
         self.is_over = False
+        self.takes_number: Callable[[Any, str], bool] = lambda owner, name: False
         self._backward, self._num_backward = -1, 0
         self._added_hooks: list[AddedHook] = []
         self._first_of_graph = torch.autograd._get_sequence_nr()
@@ -208,15 +210,15 @@ class Recorder(RecordedGraph, TorchDispatchMode):
     def reads_floats_of_arguments(self) -> bool:
         """Tell whether a float was read that is computed of arguments: others have another."""
         nodes = [read.node for read in self.reads if read.expected.is_floating_point()]
-        return any(isinstance(source, Leaf) for source in self._sources_of(nodes))
+        return any(isinstance(source, Leaf) for source in self.sources_of(nodes))
 
     def reads_tensors(self) -> bool:
         """Tell whether anything was read but what is computed of open numbers alone."""
-        sources = self._sources_of(read.node for read in self.reads)
+        sources = self.sources_of(read.node for read in self.reads)
         of_numbers = all(isinstance(source, (OpenArgument, Constant)) for source in sources)
         return bool(self.reads) and not (sources and of_numbers)
 
-    def _sources_of(self, nodes: Iterable[torch.fx.Node]) -> list[Source]:
+    def sources_of(self, nodes: Iterable[torch.fx.Node]) -> list[Source]:
         """Return the inputs that nodes are computed of."""
         pending, seen = [*nodes], set[torch.fx.Node]()
         while pending:
@@ -242,7 +244,7 @@ class Recorder(RecordedGraph, TorchDispatchMode):
     def depends_on_open(self, tensor: torch.Tensor) -> bool:
         """Tell whether a tensor is made of numbers that calls may bring any of."""
         node = self.node_of(tensor)
-        sources = [] if node is None else self._sources_of([node])
+        sources = [] if node is None else self.sources_of([node])
         return any(isinstance(source, OpenArgument) for source in sources)
 
     def note_hook(self, what: str, owner: Any) -> None:

@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from hostjit.bytecode.made_code import is_of_choice
 from hostjit.bytecode.returns import RETURNED
-from hostjit.bytecode.uses import uses_of_variable
+from hostjit.bytecode.stored_attributes import attribute_of
+from hostjit.bytecode.uses import uses_of_attribute, uses_of_variable
 from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.recording.code.libraries import is_own
@@ -88,7 +89,10 @@ class Selected:
         if is_one_of(type(taken), IMMUTABLE_TYPES) and same_constant(taken, other):
             return taken
         if is_number(taken) and is_number(other):
-            return self._number(name, taken, other, place)
+            kinds = {_kind_of_number(each) for each in (taken, other)}
+            if not any(isinstance(each, ReadNumber) for each in (taken, other)):
+                self._check_kept(name, place, is_truth=bool in kinds)
+            return self._number(taken, other)
         if type(taken) is type(other) is tuple and len(taken) == len(other):
             return self._tuple(name if name == RETURNED else "", taken, other, place)
         pair = id(taken), id(other)
@@ -124,7 +128,9 @@ class Selected:
         if any(flag is not None for flag in flags):
             never = torch.full((), False, dtype=torch.bool, device="cpu")
             pair = (never if flag is None else flag for flag in flags)
-            self._recorder.choosing.outside[node] = self._where(*pair)
+            choosing = self._recorder.choosing
+            choosing.outside[node] = self._where(*pair)
+            choosing.origins[node] = self._origins(taken) | self._origins(other)
         self.tensors.append((node, memory))
         return again
 
@@ -137,17 +143,35 @@ class Selected:
             return torch.full((), True, dtype=torch.bool, device="cpu")
         return self._recorder.choosing.outside.get(root)
 
+    def _origins(self, tensor: torch.Tensor) -> set[torch.fx.Node]:
+        """The inputs that a tensor may be, which was there before the call then."""
+        node = self._recorder.node_of(tensor)
+        assert node is not None
+        root = root_of(node)
+        return (
+            {root} if root.op == "placeholder" else self._recorder.choosing.origins.get(root, set())
+        )
+
     def _where(self, taken: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         pair = (taken, other) if self._answer else (other, taken)
         with torch.no_grad():
             return torch.where(self._decision, *pair)
 
-    def _number(self, name: str, taken: Any, other: Any, place: int) -> ReadNumber:
-        """Return what stands for a number, where the function keeps that to itself."""
+    def attribute(self, owner: Any, name: str, taken: Any, other: Any) -> Any:
+        """Return what an attribute of an object becomes; raises CannotSelectError."""
+        is_constant = is_one_of(type(taken), IMMUTABLE_TYPES) and same_constant(taken, other)
+        if taken is other or is_constant or not (is_number(taken) and is_number(other)):
+            return self.variable("", taken, other)
+        if not self._recorder.takes_number(owner, name):
+            if all(_kind_of_number(each) is not bool for each in (taken, other)):
+                self._recorder.choosing.wanted.append((owner, name))
+            raise CannotSelectError
+        return self._number(taken, other)
+
+    def _number(self, taken: Any, other: Any) -> ReadNumber:
+        """Return what stands for a number."""
         numbers = [taken, other]
         kinds = {_kind_of_number(each) for each in numbers}
-        if not any(isinstance(each, ReadNumber) for each in numbers):
-            self._check_kept(name, place, is_truth=bool in kinds)
         if len(kinds) > 1:
             raise CannotSelectError
         is_int = kinds == {int}
@@ -178,7 +202,11 @@ class Selected:
             ):
                 raise CannotSelectError
             return
-        uses = uses_of_variable(self._code, name) if name else None
+        attribute = attribute_of(name)
+        if attribute:
+            uses = uses_of_attribute(self._code, attribute)
+        else:
+            uses = uses_of_variable(self._code, name) if name else None
         if uses is None or not are_kept(uses, frame, self._recorder, is_truth=is_truth):
             raise CannotSelectError
 

@@ -130,7 +130,7 @@ def make_program(
     output: list[Output] = [results.output]
     for assignment in results.assignments:
         output += [assignment.owner, assignment.value]
-    output += [store.value for store in results.stores]
+    output += [found for store in results.stores for found in store.outputs]
     sources, inputs = recorder.sources, [source.tensor for source in recorder.sources]
     # Where no gradient is wanted, one trace is of the reads, too: that takes most of the time.
     leads_on = variables is not None and leads_to_next(results.output, variables)

@@ -51,11 +51,24 @@ class Assignment:
 
 @dataclasses.dataclass(frozen=True)
 class Store:
-    """An attribute of an object becomes a value: what that is at a replay."""
+    """An attribute of an object becomes a value: what that is at a replay.
+
+    Attributes:
+        owner: the object.
+        name: of the attribute.
+        value: what it becomes.
+        stays: whether it stays what it is; None where it never does.
+    """
 
     owner: Any
     name: str
     value: Output
+    stays: Output | None = None
+
+    @property
+    def outputs(self) -> tuple[Output, ...]:
+        """What a replay needs for it."""
+        return (self.value,) if self.stays is None else (self.value, self.stays)
 
 
 class Results:
@@ -67,6 +80,7 @@ class Results:
         stores: attributes that it assigned.
         nodes: the results of the graph.
         tensors: what they were in the recorded call.
+        staying: the results of which an attribute may stay what it is instead.
         in_inference_mode: the call makes them in inference mode, which it enters and leaves.
     """
 
@@ -92,17 +106,32 @@ class Results:
         self._containers = containers
         self.nodes: list[torch.fx.Node] = []
         self.tensors: list[torch.Tensor] = []
+        self.staying: set[torch.fx.Node] = set()
         self._open: set[int] = set()
         self._made: set[int] | None = set() if assigned else None
         self._arrays: list[ReadArray] = []
         self.output = self._describe(result)
-        self.stores = [Store(*place, self._describe(_found_at(*place))) for place in assigned]
+        self._num_returned = len(self.nodes)
+        self.stores = [self._store(*place) for place in assigned]
         self._check_arrays()
         if torch.is_grad_enabled():
             self._make_views()
         self.user_count = len(self.nodes)
         self.assignments = [*self._assignments()]
         self.in_inference_mode = self._mode()
+
+    def _store(self, owner: Any, name: str) -> Store:
+        value = _found_at(owner, name)
+        count = len(self.nodes)
+        described = self._describe(value)
+        node = self._recorder.node_of(value) if type(value) is torch.Tensor else None
+        if node is None or node not in self.nodes[max(count, self._num_returned) :]:
+            return Store(owner, name, described)
+        flag = self._recorder.choosing.stays_kept(node, instance_dict(owner), name)
+        if flag is None:
+            return Store(owner, name, described)
+        self.staying.add(node)
+        return Store(owner, name, described, ItemOutput((self._tensor(flag),)))
 
     def _mode(self) -> bool:
         """Tell whether the results are of inference mode where the caller is not in it."""
@@ -139,7 +168,8 @@ class Results:
             if node is None or view.requires_grad or not can_be_made(view, base):
                 return
             bases[index] = node, base
-        everything = TupleOutput((self.output, *(store.value for store in self.stores)))
+        stored = [output for store in self.stores for output in store.outputs]
+        everything = TupleOutput((self.output, *stored))
         if not bases or is_repeated(everything, lambda leaf: leaf.index, bases):
             return
         kept = dict(zip(self.nodes, self.tensors, strict=True))
@@ -156,7 +186,11 @@ class Results:
 
         self.output = map_outputs(self.output, replace)
         self.stores = [
-            dataclasses.replace(store, value=map_outputs(store.value, replace))
+            dataclasses.replace(
+                store,
+                value=map_outputs(store.value, replace),
+                stays=store.stays and map_outputs(store.stays, replace),
+            )
             for store in self.stores
         ]
         self.nodes, self.tensors = nodes, list(kept.values())

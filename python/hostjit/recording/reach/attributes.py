@@ -27,13 +27,15 @@ from typing import Any
 
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import instance_dict
+from hostjit.recording.stand_in import StandIn
 
 __all__ = ["Accesses", "Attribute", "Attributes", "Owners", "as_defined"]
 
 # What is known of more is not worth what it costs.
 _MOST = 64
-# So many calls may find no tensor in an attribute that others replace.
-_MOST_LEFT = 4
+# So many calls that are recorded may find another kind of thing in an attribute that others
+# replace: None, where a new episode begins.
+_MOST_LEFT = 32
 Owners = Mapping[int, tuple[Any, frozenset[str]]]
 """Objects by id, with names of attributes."""
 # What stands for a number in the code of a frame, if something may.
@@ -83,8 +85,13 @@ class Attributes:
         fresh = {each.key: each for each in found}
         if not fresh or (self._refused | self._numbers.keys()) & fresh.keys():
             return False
-        self._numbers = _alive(self._numbers) | fresh
-        return len(self._numbers) <= self._most_numbers
+        opened = _alive(self._numbers) | fresh
+        if len(opened) > self._most_numbers:
+            return False
+        for key in fresh:
+            self._known.pop(key, None)
+        self._numbers = opened
+        return True
 
     def keep(self, found: Iterable[Attribute]) -> bool:
         """Have programs take tensors from now on, which calls replace; tells whether that is new.
@@ -100,14 +107,17 @@ class Attributes:
         return len(self._kept) <= _MOST
 
     def leave(self, keys: Iterable[tuple[int, str]]) -> None:
-        """Note that a call has found no tensor where others have, or one that it finds twice.
+        """Note that a call has found no tensor, or number, where others have one.
+
+        Or a tensor that it finds twice.
 
         Where that goes on, attributes are compared.
         """
         for key in keys:
             self._left[key] += 1
             if self._left[key] >= _MOST_LEFT:
-                self._kept.pop(key, None)
+                for known in (self._kept, self._numbers):
+                    known.pop(key, None)
                 self._refused.add(key)
 
     def refuse(self, keys: Iterable[tuple[int, str]]) -> None:
@@ -213,7 +223,8 @@ class Accesses:
             kept: the same of those that are assigned of what they were.
             numbers: the same of those that are numbers which are read.
             stand_in: given an object, a name, the number and a frame that reads it, returns what
-                stands for it there; None where others may see it.
+                stands for it there; None where others may see it. And of what the call has
+                assigned what the frame is given, or None for that itself.
         """
         self._owners, self._kept, self._numbers = owners, kept, numbers
         self._stand_in: _StandIn | None = stand_in
@@ -266,20 +277,29 @@ class Accesses:
         self._num_assigned += assigns
         self._first.setdefault((id(owner), name), assigns)
         (self._assigned if assigns else self._read).add((id(owner), name))
-        if assigns and self._is_number(owner, name):
-            self._others.add((id(owner), name))
 
     def number(self, owner: Any, name: str, value: Any, frame: types.FrameType) -> Any:
         """Return what the code of a frame is given, that reads an attribute of an object."""
-        if threading.get_ident() != self._thread or not self._is_number(owner, name):
+        key = id(owner), name
+        if threading.get_ident() != self._thread or self._stand_in is None:
+            return value.plain() if isinstance(value, StandIn) else value
+        is_changed = key in self._assigned
+        if not (is_changed or self._is_number(owner, name)) or key in self._others:
             return value
-        if (id(owner), name) in self._others:
-            return value  # it is another by now
-        found = None if self._stand_in is None else self._stand_in(owner, name, value, frame)
-        if found is None:
-            self._others.add((id(owner), name))
-            return value
-        return found
+        found = self._stand_in(owner, name, value, frame)
+        if found is None and not is_changed:
+            self._others.add(key)
+        return value if found is None else found
+
+    def takes_number(self, owner: Any, name: str) -> bool:
+        """Tell whether what stands for a number may be put into an attribute of an object.
+
+        Who reads it in this thread is given what `stand_in` returns of that.
+        """
+        found = (each.get(id(owner)) for each in (self._owners, self._numbers))
+        is_known = any(each is not None and name in each[1] for each in found)
+        is_used = (id(owner), name) in self._others
+        return is_known and not is_used and (type(owner), name) in self._entered
 
     def _is_number(self, owner: Any, name: str) -> bool:
         _, names = self._numbers.get(id(owner), (None, frozenset[str]()))
@@ -297,6 +317,18 @@ class Accesses:
         """Tell whether an attribute, by `Attribute.key`, was read."""
         return key in self._read
 
+    def stand_ins(self) -> Iterator[tuple[Any, str, StandIn]]:
+        """Yield the objects and names of attributes that were assigned, and what stands there."""
+        for owner, names in (*self._owners.values(), *self._numbers.values()):
+            for name in names:
+                value = (instance_dict(owner) or {}).get(name)
+                if (id(owner), name) in self._assigned and isinstance(value, StandIn):
+                    yield owner, name, value
+
+    def has_assigned(self, key: tuple[int, str]) -> bool:
+        """Tell whether an attribute, by `Attribute.key`, was assigned."""
+        return key in self._assigned
+
     def num_assigned(self) -> int:
         """Return how often some of the attributes were assigned."""
         return self._num_assigned
@@ -307,7 +339,7 @@ class Accesses:
             for name in sorted(names):
                 if self._first.get((key, name)):
                     yield owner, name
-        for key, (owner, names) in self._kept.items():
+        for key, (owner, names) in (*self._kept.items(), *self._numbers.items()):
             for name in sorted(names):
                 if (key, name) in self._assigned:
                     yield owner, name

@@ -256,8 +256,8 @@ class Items(Entry):
     def assigned(self) -> Iterator[tuple[Any, str]] | None:
         """Yield the object and the names of its attributes that are others now, or new.
 
-        None where something else differs, a number among it, code may look at all attributes, or
-        assigning one may be more than to store it.
+        None where something else differs, code may look at all attributes, or assigning one may be
+        more than to store it.
         """
         owner = self._owner()
         if owner is None or not self._is_of_same_owner() or self._keys is not None:
@@ -267,8 +267,6 @@ class Items(Entry):
         names = [key for key, was in self._expected.items() if not same(self._now(key), was)]
         if any(type(x) is not str or self._now(x) is MISSING for x in names):
             return None
-        if any(is_one_of(type(self._expected[x]), _NUMBERS) for x in names):
-            return None  # it counts, or keeps a mean
         found = (getattr(type(owner), name, None) for name in names)
         if any(hasattr(type(x), way) for x in found for way in ("__get__", "__set__")):
             return None

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import sys
@@ -17,6 +18,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from hostjit import _C
 from hostjit.bytecode.chooser import chooses_by
 from hostjit.bytecode.made_code import is_of_choice, origin_of
+from hostjit.bytecode.uses import uses_of_attribute
 from hostjit.capturing.arguments import walk_arguments
 from hostjit.capturing.compile_lock import compile_lock
 from hostjit.capturing.guards.structures import compares_identities
@@ -28,12 +30,13 @@ from hostjit.compiling.numbers_outside import NumberOutside
 from hostjit.optimizers.rules import rule_of
 from hostjit.recording.calls.mismatch import Signature
 from hostjit.recording.calls.opened_objects import Opened, expanded
+from hostjit.recording.code.deciding import CALLS_OF_MODULES
 from hostjit.recording.code.libraries import is_library, is_own
 from hostjit.recording.code.library_calls import note_c_call, note_library_call
 from hostjit.recording.code.names import reads_groups
-from hostjit.recording.code.seen_code import SeenCode
+from hostjit.recording.code.seen_code import SeenCode, Unseen
 from hostjit.recording.graph.inputs import Gradient, Kept, OpenArgument
-from hostjit.recording.graph.kept_numbers import is_kept
+from hostjit.recording.graph.kept_numbers import attribute_is_kept, is_kept
 from hostjit.recording.graph.open_arguments import may_be_any
 from hostjit.recording.graph.read_numbers import (
     ReadNumber,
@@ -42,6 +45,7 @@ from hostjit.recording.graph.read_numbers import (
     plain_values,
 )
 from hostjit.recording.graph.recorder import Recorder
+from hostjit.recording.graph.references import replace_everywhere
 from hostjit.recording.programs.needed_gradients import needs_gradients
 from hostjit.recording.programs.results import Results
 from hostjit.recording.reach.attributes import Accesses, Attribute, Owners
@@ -54,6 +58,7 @@ from hostjit.recording.running.generator_states import note_state
 from hostjit.recording.running.gradient_hooks import adds_hook
 from hostjit.recording.running.optimizer_steps import RecordedSteps
 from hostjit.recording.running.profilers import active_profiler
+from hostjit.recording.stand_in import StandIn
 from hostjit.recording.triton.launches import RecordedLaunches
 
 if TYPE_CHECKING:
@@ -117,8 +122,12 @@ class RecordedRun:
         self._state.add_target(owner.target)
         self.recorder = Recorder(leaves, self._state, owner.options.on_read)
         self._kept: dict[int, tuple[int, str]] = {}
-        self._left = self._keep(kept)
+        self._left = self._keep(kept) | _no_numbers(numbers)
         self._before = {key: names & {*_plain_tensors(x)} for key, (x, names) in assigned.items()}
+        self._numbers_before = {
+            key: frozenset(name for name in names if _is_number((instance_dict(x) or {}).get(name)))
+            for key, (x, names) in assigned.items()
+        }
         self.recorder.most = owner.most_operators()
         self._counters: list[Counter] = []
         self._result: Any = None
@@ -150,21 +159,23 @@ class RecordedRun:
         for code, variables in codes.items():
             state.add_code(code, variables)
         recorder.leaving.state = self._changed_so_far
-        recorder.choosing.deciding = self._owner.deciding
+        recorder.choosing.deciding = self._deciding
+        recorder.takes_number = self._takes_number
         recorder.caller = sys._getframe()
         args = self._args
         if self._owner.open_arguments is not None:
             args = tuple(self._owner.open_arguments.opened(args, recorder))
             recorder.has_numbers = bool(recorder.opened)
         self._seen = SeenCode(
-            lambda code, variables: state.add_code(origin_of(code), variables),
+            functools.partial(_visit, state, self._accesses),
             state.is_large,
             functools.partial(_begin, state, recorder),
-            functools.partial(_note_c_call, state, recorder),
+            functools.partial(_note_c_call, state, recorder, self._accesses),
             functools.partial(note_state, recorder),
             lambda: recorder.is_over,
         )
         target = self._owner.target_with_choices()
+        self._note_module(self._owner.target, target)
         profiler = active_profiler()
         self._launches = RecordedLaunches(recorder, state)
         try:
@@ -186,6 +197,8 @@ class RecordedRun:
         finally:
             recorder.caller = None
             recorder.leaving.state = dict  # this one would keep itself alive
+            recorder.choosing.deciding = lambda called: called
+            recorder.takes_number = lambda owner, name: False
             if profiler is not None:
                 profiler.enable()  # here, in a frame that it has seen begin
         recorder.leave_seeds()
@@ -194,6 +207,17 @@ class RecordedRun:
         self.tuned = self._launches.tuned
         self.changes_settings = ThreadState.current() != before
         self._result, self._plain = result, plain_values(result)
+
+    def _deciding(self, called: Any) -> Any:
+        made = self._owner.deciding(called)
+        self._note_module(called, made)
+        return made
+
+    def _note_module(self, called: Any, made: Any) -> None:
+        """Have a call of a module depend on what `forward` alone does not: its hooks, say."""
+        if made is not called and is_a(called, torch.nn.Module):
+            for code in CALLS_OF_MODULES:
+                self._state.add_code(code, vars(torch.nn.modules.module))
 
     def _changed_so_far(self) -> dict[Any, Any]:
         """Return what is another by now than when the call began, by places."""
@@ -212,6 +236,9 @@ class RecordedRun:
         choosing = self.recorder.choosing
         result = plain_result(self._result, {**self._plain, **choosing.originals})
         choosing.put_back()
+        stand_ins = [value for _, _, value in self._accesses.stand_ins()]
+        if stand_ins:
+            replace_everywhere(stand_ins, {id(each): each.plain() for each in stand_ins})
         return result
 
     def gave_up(self) -> bool:
@@ -243,14 +270,27 @@ class RecordedRun:
         return self._state.changes()
 
     def assigned(self) -> list[Attribute]:
-        """Return the attributes that are all the call has changed; [] where it changed more."""
+        """Return the attributes that are all the call has changed; [] where it changed more.
+
+        And where one is a number that others see.
+        """
         found = []
         for owner, name in self._state.assigned():
+            if _is_number((instance_dict(owner) or {}).get(name)) and not self._keeps(name):
+                return []
             try:
                 found.append(Attribute(weakref.ref(owner), name))
             except TypeError:  # its slots have no place for that
                 return []
         return found
+
+    def _keeps(self, name: str) -> bool:
+        """Whether code of users seems to keep a number to itself, which an attribute is."""
+        return all(
+            is_library(code.co_filename) or uses_of_attribute(code, name) is not None
+            for code in self._state.codes
+            if name in code.co_names
+        )
 
     def used_otherwise(self) -> set[tuple[int, str]]:
         """Return which attributes this call has used otherwise than others, or might have."""
@@ -288,6 +328,45 @@ class RecordedRun:
         found = self._state.tensors_of_objects()
         return {each.key: (each, id(was)) for each, was, _ in found if _is_plain(was)}
 
+    def numbers_among(self, keys: Iterable[tuple[int, str]]) -> list[Attribute]:
+        """Return those attributes, of some, that were numbers when the call began."""
+        owners = {id(owner): owner for owner in self._alone}
+        return [
+            Attribute(weakref.ref(owners[owner]), name)
+            for owner, name in keys
+            if name in self._numbers_before.get(owner, ())
+        ]
+
+    def wanted_numbers(self) -> list[Attribute]:
+        """Return the attributes that are to be numbers by which the call does not choose."""
+        found = []
+        for owner, name in self.recorder.choosing.wanted:
+            if _is_number((instance_dict(owner) or {}).get(name)):
+                with contextlib.suppress(TypeError):  # its slots have no place for that
+                    found.append(Attribute(weakref.ref(owner), name))
+        return found
+
+    def numbers_seen(self) -> set[tuple[int, str]]:
+        """Return attributes whose numbers the call replaces, and which others see: by their keys.
+
+        They are others at the next call.
+        """
+        keys = {id(tensor): key for key, (_, tensor) in self._numbers.items()}
+        seen = [read.node for read in self.recorder.reads if read.expected.dtype is not torch.bool]
+        found = {keys.get(id(source.tensor)) for source in self.recorder.sources_of(seen)}
+        return {key for key in found if key is not None and self._accesses.has_assigned(key)}
+
+    def _takes_number(self, owner: Any, name: str) -> bool:
+        return self._accesses.takes_number(owner, name) and self._state.leaves_alone(owner)
+
+    def _is_followed(self, name: str, frame: types.FrameType) -> bool:
+        """Whether the code of a frame, which reads an attribute, keeps the number to itself."""
+        with Unseen():
+            if is_own(frame.f_code.co_filename):  # it reads for a statement that chooses
+                return attribute_is_kept(name, frame, self.recorder)
+            is_of_library = is_library(frame.f_code.co_filename)
+            return not is_of_library and is_kept(frame, self.recorder, is_attribute=True)
+
     def attributes_of(self, numbers: Iterable[NumberOutside]) -> list[Attribute]:
         """Return where numbers are; [] if some are no plain attributes of objects."""
         found = []
@@ -300,10 +379,13 @@ class RecordedRun:
 
     def _number(self, owner: Any, name: str, value: Any, frame: types.FrameType) -> Any:
         """What stands for a number among the attributes of an object in the code of a frame."""
-        with _disable_current_modes(), torch._C.DisableTorchFunction():
-            if not may_be_any(value) or is_library(frame.f_code.co_filename):
+        if self._accesses.has_assigned((id(owner), name)):
+            if not isinstance(value, StandIn):
                 return None
-            if not is_kept(frame, self.recorder, is_attribute=True):
+            is_followed = self._is_followed(name, frame)
+            return value if is_followed else value.read()
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            if not (_is_number(value) and self._is_followed(name, frame)):
                 return None
             key, kind = (id(owner), name), type(value)
             if key not in self._numbers:
@@ -360,7 +442,7 @@ class RecordedRun:
             walk_arguments(value, note)
         assigned = [*self._accesses.assigned()]
         results = Results(self._result, recorder, self._state, containers, assigned)
-        recorder.choosing.note_results(results.nodes, results.tensors)
+        recorder.choosing.note_results(results.nodes, results.tensors, results.staying)
         if recorder.choosing.is_refused or recorder.is_ambiguous:
             raise SelectedCopyError
         wants_gradients = needs_gradients(results, recorder, self._seen.codes)
@@ -392,6 +474,24 @@ class RecordedRun:
         return replay, specialization
 
 
+def _visit(
+    state: State, accesses: Accesses, code: types.CodeType, variables: dict[str, Any]
+) -> None:
+    """Look at what code can reach that is about to run for the first time."""
+    state.add_code(origin_of(code), variables)
+    _hand_over_attributes(state, accesses)
+
+
+def _hand_over_attributes(state: State, accesses: Accesses) -> None:
+    """Give objects numbers in place of what stands for them, where code looks at all they are.
+
+    It need not ask for an attribute by its name.
+    """
+    for owner, name, value in [*accesses.stand_ins()]:
+        if not state.leaves_alone(owner):
+            (instance_dict(owner) or {})[name] = value.read()
+
+
 def _begin(state: State, recorder: Recorder, frame: types.FrameType) -> str:
     """Look at what code is given that begins to run; return what a replay can't answer, or ""."""
     # What is still to run need not be recorded.
@@ -400,6 +500,20 @@ def _begin(state: State, recorder: Recorder, frame: types.FrameType) -> str:
     if recorder.has_numbers and not (is_first or _keeps_numbers(frame.f_code)):
         hand_over_numbers(frame)
     return note_library_call(state, frame)
+
+
+def _is_number(value: Any) -> bool:
+    return may_be_any(value) or type(value) is float
+
+
+def _no_numbers(owners: Owners) -> set[tuple[int, str]]:
+    """Those attributes, by `Attribute.key`, that are no numbers now."""
+    return {
+        (key, name)
+        for key, (owner, names) in owners.items()
+        for name in names
+        if not _is_number((instance_dict(owner) or {}).get(name))
+    }
 
 
 def _plain_tensors(owner: Any) -> dict[str, torch.Tensor]:
@@ -430,9 +544,12 @@ def _keeps_numbers(code: types.CodeType) -> bool:
     return is_own(code.co_filename) or is_of_choice(code)
 
 
-def _note_c_call(state: State, recorder: Recorder, frame: types.FrameType, function: Any) -> None:
+def _note_c_call(
+    state: State, recorder: Recorder, accesses: Accesses, frame: types.FrameType, function: Any
+) -> None:
     """Note what Python code is about to ask a function of C code, or a node of a graph."""
     note_c_call(state, frame, function)
+    _hand_over_attributes(state, accesses)
     if adds_hook(function):
         recorder.note_hook(function.__name__, function.__self__)
 
