@@ -35,7 +35,7 @@ from hostjit.bytecode.regions import Region, code_of_region, find_region, with_c
 from hostjit.bytecode.returns import with_one_return
 from hostjit.bytecode.rewriting import rewritten
 from hostjit.bytecode.splits import may_be_taken_apart
-from hostjit.bytecode.stored_attributes import StoredAttribute, with_variables
+from hostjit.bytecode.stored_attributes import with_variables
 
 __all__ = ["Choice", "has_choices", "with_choices"]
 
@@ -61,9 +61,8 @@ class Choice:
     Attributes:
         ways: its functions, if its test does not hold and if it does. Each takes that, and then the
             variables `region.taken`.
-        computing: the same, which assign no attributes: they take what `stores` are, too, and
-            return what these become, behind the rest.
-        stores: the attributes that it assigns.
+        computing: the same, which assign no attributes: they take what `facts.stores` are, too,
+            and return what these become, behind the rest.
         region: where it was in the code.
         join: which of the exits of the region leads behind the statement.
         code: of the function whose it is, as it was written.
@@ -72,7 +71,6 @@ class Choice:
 
     ways: tuple[types.FunctionType, types.FunctionType]
     computing: tuple[types.FunctionType, types.FunctionType]
-    stores: tuple[StoredAttribute, ...]
     region: Region
     join: int
     code: types.CodeType
@@ -89,7 +87,7 @@ class Choice:
     def compute(self, answer: bool, taken: Sequence[Any], attributes: Sequence[Any]) -> Any:
         """Return the same, and what attributes become, of which it assigns none.
 
-        `attributes`: what `stores` are.
+        `attributes`: what `facts.stores` are.
         """
         return self.computing[answer](answer, *taken, *attributes)
 
@@ -205,11 +203,10 @@ def _with_choices(
             body = function_of(function, code_of_region(code, region))
             body.__defaults__ = body.__kwdefaults__ = None
             ways = computing = _way(body, False, origin), _way(body, True, origin)
-            stores = tuple(sorted(facts.stores))
-            if stores:
-                body = function_of(body, with_variables(body.__code__, stores))
+            if facts.stores:
+                body = function_of(body, with_variables(body.__code__, facts.stores))
                 computing = _way(body, False, origin), _way(body, True, origin)
-            choice = Choice(ways, computing, stores, region, join, origin, facts)
+            choice = Choice(ways, computing, region, join, origin, facts)
             calls.append((region, choice))
             taken |= region.inside
         if not calls:

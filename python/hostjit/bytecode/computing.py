@@ -72,14 +72,14 @@ class Facts:
     Attributes:
         chains: what they ask for.
         in_place: variables of which they make others by `+=` and the like.
-        stores: attributes that they assign.
+        stores: attributes that they assign, in the order of the code.
         loads: those of them that they read, too.
         stores_in_place: those of which they make others by `+=` and the like.
     """
 
     chains: frozenset[Chain]
     in_place: frozenset[str]
-    stores: frozenset[StoredAttribute]
+    stores: tuple[StoredAttribute, ...]
     loads: frozenset[StoredAttribute]
     stores_in_place: frozenset[StoredAttribute]
 
@@ -198,7 +198,7 @@ class Statements:
         in_place: set[str] = set()
         seen: set[int] = set()
         objects = {self._objects[index]: index for index in inside & self._objects.keys()}
-        stores = {self._stored(index) for index in objects.values()}
+        stores = [*dict.fromkeys(map(self._stored, sorted(objects.values())))]
         # `self.cost += x` reads first.
         in_place_stores = {self._stored(i) for place, i in objects.items() if place < i - 1}
         seen |= {place + 2 for place, index in objects.items() if place < index - 1}
@@ -246,7 +246,7 @@ class Statements:
         return Facts(
             frozenset(chains),
             frozenset(in_place),
-            frozenset(stores),
+            tuple(stores),
             frozenset(loads),
             frozenset(in_place_stores),
         )

@@ -24,7 +24,7 @@ __all__ = ["StoredAttribute", "attribute_of", "object_of_store", "with_variables
 _VARIABLE = "hostjit_attribute_"
 
 
-@dataclasses.dataclass(frozen=True, order=True)
+@dataclasses.dataclass(frozen=True)
 class StoredAttribute:
     """An attribute that statements assign.
 

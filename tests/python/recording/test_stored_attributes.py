@@ -254,6 +254,34 @@ class WatchesAssignments:
         return self.a * 2
 
 
+class OfALayer:
+    """What a side assigns, the layer that it calls reads."""
+
+    def __init__(self) -> None:
+        self.norm = torch.nn.LayerNorm(4)
+
+    def step(self, x: Tensor) -> Tensor:
+        norm = self.norm
+        y = x * 2
+        if x.sum() > 0:
+            norm.eps = 1.0
+            y = norm(x)
+            norm.eps = 0.5
+        return y + norm(x)
+
+
+class InOrder:
+    """New attributes are in the order in which they were assigned."""
+
+    def step(self, x: Tensor) -> Tensor:
+        if x.sum() > 0:
+            self.second = x * 2
+            self.first = x * 3
+        elif x[0] > 0:
+            vars(self).clear()
+        return x + 1
+
+
 class HasSlots:
     __slots__ = ("__weakref__", "a")
 
@@ -275,6 +303,26 @@ class NewAttributes:
         elif hasattr(self, "a"):
             del self.a
         return self.a + 1 if hasattr(self, "a") else x
+
+
+class OfTheClass:
+    """Before a call assigns it, an attribute is that of the class."""
+
+    seen = False
+    last: Tensor | None = None
+
+    def step(self, x: Tensor) -> Tensor:
+        y = x * 1
+        if x.sum() > 0:
+            if self.seen:
+                y = x * 2
+            if self.last is None:
+                y = y + 10
+            self.seen = True
+            self.last = x * 3
+        elif x[0] > 0:
+            self.seen = False
+        return y
 
 
 class ResetsToNothing:
@@ -361,12 +409,15 @@ def advanced(x: Tensor, record: Record) -> Tensor:
 OTHERS = (
     OfAnother,
     *(ReturnsThePlan, ByTwoNames, OneTensorInTwo, HasAProperty, WatchesAssignments, HasSlots),
+    *(OfALayer, InOrder),
     *(NewAttributes, ResetsToNothing, LooksAtAll, InPlace, Raises, OfArguments),
 )
 
 
 def state_of(owner: Any) -> dict[str, Any]:
     found = dict(vars(owner)) if hasattr(owner, "__dict__") else {"a": owner.a}
+    if "norm" in found:
+        found["norm.eps"] = found.pop("norm").eps
     for name in ("sub", "record"):
         if name in found:
             found |= {f"{name}.{key}": value for key, value in vars(found.pop(name)).items()}
@@ -445,3 +496,15 @@ def test_attributes_that_become_other_numbers() -> None:
         torch.testing.assert_close(step(x), expected.step(x))
         torch.testing.assert_close(found.best, expected.best, equal_nan=True)
         assert found.since == expected.since
+
+
+def test_attributes_of_the_class() -> None:
+    """Where the object has lost its own, there is what its class has."""
+    found, expected = OfTheClass(), OfTheClass()
+    step = hostjit.capture(found.step)
+    for number, x in enumerate(calls(24)):
+        if number % 4 == 1:
+            vars(found).clear()
+            vars(expected).clear()
+        torch.testing.assert_close(step(x.abs()), expected.step(x.abs()))
+        check_state(found, {}, expected, {})

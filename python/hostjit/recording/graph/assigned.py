@@ -29,10 +29,10 @@ class Assigned:
         """Read those that the statement reads. `taken`: as the choice takes."""
         self._recorder = recorder
         local = dict(zip(choice.region.taken, taken, strict=True))
-        self.places = [(local[each.variable], each.name) for each in choice.stores]
+        self.places = [(local[each.variable], each.name) for each in choice.facts.stores]
         self.before = [
             _read(*place) if each in choice.facts.loads else Unset
-            for place, each in zip(self.places, choice.stores, strict=True)
+            for place, each in zip(self.places, choice.facts.stores, strict=True)
         ]
 
     def completed(self, values: Any, other: Any) -> Any:

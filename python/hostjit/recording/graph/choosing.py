@@ -121,7 +121,7 @@ class Choosing:
         try:
             values = self._run(lambda: choice.compute(answer, taken, assigned.before), way)
         except Exception:
-            if choice.stores and not way.does_more:
+            if choice.facts.stores and not way.does_more:
                 recorder.refuse("a way that it has chosen raises")
                 return choice.run(answer, taken)  # which assigns what there is ahead of that
             raise

@@ -45,6 +45,9 @@ def only_computes(function: types.FunctionType, local: Mapping[str, Any], facts:
     for each in facts.stores_in_place:
         if not is_number((instance_dict(local[each.variable]) or {}).get(each.name)):
             return False
+    for each in facts.loads:
+        if each.name not in (instance_dict(local[each.variable]) or {}):
+            return False  # its class may have one, or reading it raises
     owners = [(id(local[each.variable]), each.name) for each in facts.stores]
     if len({*owners}) < len(owners):
         return False
@@ -72,6 +75,9 @@ def _may_be_of_other(
 def may_assign(owner: Any, name: str) -> bool:
     """Tell whether to assign a tensor to an attribute of an object puts it into its dict alone."""
     kind: Any = type(owner)
+    # What these have may be more to operators, and to calls of them.
+    if isinstance(owner, torch.Tensor) or kind.__module__.startswith(_LAYERS):
+        return False
     if kind.__setattr__ not in (object.__setattr__, nn.Module.__setattr__):
         return False
     own = instance_dict(owner)
