@@ -204,13 +204,14 @@ class CodeFlow:
     def loops(self) -> dict[int, frozenset[int]]:
         """Return what runs again in each loop, by where a pass begins.
 
-        A loop that is entered elsewhere, too, is none of these.
+        A loop that is entered elsewhere, too, is none of these. Nor is what jumps backward and
+        never comes back: from CPython 3.12 on, that leads to a return which is shared.
         """
         before = self._before
         loops: dict[int, set[int]] = {}
         for index in before:
             for after, jumps in self.successors(index):
-                if jumps and after <= index:
+                if jumps and after <= index and index in self.reached(after):
                     loops.setdefault(after, {after}).update(self._between(after, index, before))
         return {
             head: frozenset(inside)
