@@ -57,7 +57,7 @@ def test_replays_agree_with_eager(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "compilers", "cases"),
     [
-        ("parts", ["eager", "hostjit"], 23),
+        ("parts", ["eager", "hostjit"], 24),
         ("given_objects", ["eager", "compile_hostjit", "hostjit"], 4),
     ],
 )
