@@ -272,12 +272,13 @@ class RecordedRun:
     def assigned(self) -> list[Attribute]:
         """Return the attributes that are all the call has changed; [] where it changed more.
 
-        And where one is a number that others see.
+        And where one is a number that others see, or that a pass of a loop changes.
         """
         found = []
         for owner, name in self._state.assigned():
-            if _is_number((instance_dict(owner) or {}).get(name)) and not self._keeps(name):
-                return []
+            if _is_number((instance_dict(owner) or {}).get(name)):
+                if self._owner.pass_variables is not None or not self._keeps(name):
+                    return []
             try:
                 found.append(Attribute(weakref.ref(owner), name))
             except TypeError:  # its slots have no place for that
