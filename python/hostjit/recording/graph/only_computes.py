@@ -19,7 +19,7 @@ from hostjit.recording.graph.read_numbers import TENSORS, ReadNumber
 from hostjit.recording.graph.selecting import is_number
 from hostjit.recording.reach.attributes import as_defined
 
-__all__ = ["may_assign", "only_computes"]
+__all__ = ["only_computes"]
 
 _MODULES = (torch, torch.linalg, torch.special, torch.nn.functional)
 _FUNCTIONS = frozenset({"float", "int", "abs", "min", "max", "len"})
@@ -52,7 +52,7 @@ def only_computes(function: types.FunctionType, local: Mapping[str, Any], facts:
     if len({*owners}) < len(owners):
         return False
     for each in facts.stores:
-        if not may_assign(local[each.variable], each.name):
+        if not _may_assign(local[each.variable], each.name):
             return False
         if any(_may_be_of_other(chain, each, local, function) for chain in facts.chains):
             return False
@@ -72,8 +72,8 @@ def _may_be_of_other(
     return not (_is_module(found) or _are_plain(found))
 
 
-def may_assign(owner: Any, name: str) -> bool:
-    """Tell whether to assign a tensor to an attribute of an object puts it into its dict alone."""
+def _may_assign(owner: Any, name: str) -> bool:
+    """Whether to assign an attribute of an object puts the value into its dict alone."""
     kind: Any = type(owner)
     # What these have may be more to operators, and to calls of them.
     if isinstance(owner, torch.Tensor) or kind.__module__.startswith(_LAYERS):

@@ -9,7 +9,7 @@ import itertools
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -312,12 +312,7 @@ class RecordedRun:
 
     def replaced(self, keys: Iterable[tuple[int, str]]) -> list[Attribute]:
         """Return those attributes, of some, that were tensors when the call began."""
-        owners = {id(owner): owner for owner in self._alone}
-        return [
-            Attribute(weakref.ref(owners[owner]), name)
-            for owner, name in keys
-            if name in self._before.get(owner, ())
-        ]
+        return self._among(keys, self._before)
 
     def changed_tensors(self) -> list[Attribute]:
         """Return the attributes that were tensors when the call began, and are others now."""
@@ -331,11 +326,16 @@ class RecordedRun:
 
     def numbers_among(self, keys: Iterable[tuple[int, str]]) -> list[Attribute]:
         """Return those attributes, of some, that were numbers when the call began."""
+        return self._among(keys, self._numbers_before)
+
+    def _among(
+        self, keys: Iterable[tuple[int, str]], names: Mapping[int, frozenset[str]]
+    ) -> list[Attribute]:
         owners = {id(owner): owner for owner in self._alone}
         return [
             Attribute(weakref.ref(owners[owner]), name)
             for owner, name in keys
-            if name in self._numbers_before.get(owner, ())
+            if name in names.get(owner, ())
         ]
 
     def wanted_numbers(self) -> list[Attribute]:
