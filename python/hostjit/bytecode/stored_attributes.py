@@ -19,7 +19,7 @@ from hostjit.bytecode.appended import become, beside
 from hostjit.bytecode.flow import LOADS, CodeFlow
 from hostjit.bytecode.making import transformed
 
-__all__ = ["StoredAttribute", "attribute_of", "object_of_store", "with_variables"]
+__all__ = ["StoredAttribute", "attribute_of", "object_of_store", "variable_of", "with_variables"]
 
 _VARIABLE = "hostjit_attribute_"
 
@@ -66,6 +66,11 @@ def object_of_store(
     return None
 
 
+def variable_of(index: int, name: str) -> str:
+    """Return the variable in the place of the attribute of a name, one of some by an index."""
+    return f"{_VARIABLE}{index}_{name}"
+
+
 def attribute_of(variable: str) -> str:
     """Return the name of the attribute that a variable is in the place of; "" if of none."""
     is_known = variable.startswith(_VARIABLE)
@@ -79,7 +84,7 @@ def with_variables(code: types.CodeType, attributes: Sequence[StoredAttribute]) 
         code: of a function that returns new tuples alone.
         attributes: which it assigns.
     """
-    names = {each: f"{_VARIABLE}{i}_{each.name}" for i, each in enumerate(attributes)}
+    names = {each: variable_of(i, each.name) for i, each in enumerate(attributes)}
 
     def transform(instructions: list[Instruction], options: dict[str, Any]) -> None:
         flow = CodeFlow(instructions, code)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -508,3 +509,24 @@ def test_attributes_of_the_class() -> None:
             vars(expected).clear()
         torch.testing.assert_close(step(x.abs()), expected.step(x.abs()))
         check_state(found, {}, expected, {})
+
+
+def test_what_was_assigned_ahead_of_an_error_behind_a_draw() -> None:
+    """Such a side cannot be run again."""
+
+    def step(owner: Resets, x: Tensor, other: Tensor) -> Tensor:
+        y = x * 1
+        if x.sum() > 0:
+            owner.last = x * 2
+            y = torch.rand(4) + other
+        return y + owner.last
+
+    found, expected = Resets(), Resets()
+    fast = hostjit.capture(lambda x, other: step(found, x, other))
+    for number in range(8):
+        x, other = torch.full((4,), number + 1.0), torch.ones(3 if number in (1, 2, 5) else 4)
+        for run in (lambda: fast(x, other), lambda: step(expected, x, other)):  # noqa: B023
+            torch.manual_seed(number)
+            with contextlib.suppress(RuntimeError):
+                run()
+        torch.testing.assert_close(found.last, expected.last)

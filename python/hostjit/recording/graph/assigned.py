@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hostjit.bytecode.choices import Choice
 from hostjit.bytecode.halves import Unset
+from hostjit.bytecode.made_code import is_of_choice
+from hostjit.bytecode.stored_attributes import variable_of
 from hostjit.capturing.instances import instance_dict
 from hostjit.recording.stand_in import StandIn
 
@@ -54,6 +57,15 @@ class Assigned:
             if now is not before and now is not Unset:
                 setattr(owner, name, self._as_assigned(owner, name, now))
         return values[:-count]
+
+    def assign_ahead(self, error: Exception) -> None:
+        """Assign what the way has assigned that raised an error, and cannot be run again."""
+        values: dict[str, Any] = {}
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            if is_of_choice(frame.f_code):  # of a statement, or of one in that
+                values.update(frame.f_locals)
+        names = [variable_of(i, name) for i, (_, name) in enumerate(self.places)]
+        self.assign([values.get(name, Unset) for name in names])
 
     def _as_assigned(self, owner: Any, name: str, value: Any) -> Any:
         """What an attribute is given: a number, where others may see what stands for that."""

@@ -120,10 +120,11 @@ class Choosing:
         assigned = Assigned(recorder, choice, taken)
         try:
             values = self._run(lambda: choice.compute(answer, taken, assigned.before), way)
-        except Exception:
+        except Exception as error:
             if choice.facts.stores and not way.does_more:
                 recorder.refuse("a way that it has chosen raises")
                 return choice.run(answer, taken)  # which assigns what there is ahead of that
+            assigned.assign_ahead(error)
             raise
         count, mark = len(recorder.reads), recorder.leaving.mark()
         if not (way.does_more or recorder.problem):
