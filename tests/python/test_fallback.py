@@ -67,15 +67,8 @@ def strict(x: torch.Tensor) -> Any:
     return torch._higher_order_ops.strict_mode(lambda x: x * 2, (x,))
 
 
-@pytest.mark.parametrize(
-    ("function", "how"),
-    [
-        *((function, "in parts") for function in (masked, item, branch, distinct)),
-        *((function, "in parts") for function in (graph_break, resize)),
-        (strict, "eagerly"),
-    ],
-)
-def test_says_so_once(function: Callable[..., Any], how: str) -> None:
+def said_by(function: Callable[..., Any]) -> list[str]:
+    """Return what calls of a compiled function warn of."""
     fast = hostjit.compile(function)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -83,11 +76,29 @@ def test_says_so_once(function: Callable[..., Any], how: str) -> None:
             for x in (torch.randn(4, 3), torch.randn(2, 3)):
                 assert_close(fast(x), function(x))
                 assert_close(fast(-x), function(-x))
-    said = [str(warning.message) for warning in caught if "hostjit" in str(warning.message)]
+    return [str(warning.message) for warning in caught if "hostjit" in str(warning.message)]
+
+
+@pytest.mark.parametrize(
+    ("function", "how"),
+    [
+        *((function, "in parts") for function in (masked, item, distinct)),
+        *((function, "in parts") for function in (graph_break, resize)),
+        (strict, "eagerly"),
+    ],
+)
+def test_says_so_once(function: Callable[..., Any], how: str) -> None:
+    said = said_by(function)
     assert len(said) == 1
     assert said[0].startswith(f"hostjit: '{function.__name__}' runs {how}: ")
     with pytest.raises(hostjit.CaptureError):
         hostjit.compile(function, fallback=False)(torch.randn(4, 3))
+
+
+def test_says_nothing_where_recordings_follow() -> None:
+    assert said_by(branch) == []
+    with pytest.raises(hostjit.CaptureError):
+        hostjit.compile(branch, fallback=False)(torch.randn(4, 3))
 
 
 def test_a_program_that_cannot_be_compiled_runs_eagerly() -> None:

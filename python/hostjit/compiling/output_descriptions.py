@@ -59,6 +59,9 @@ def describe_output(
         case capture_outputs.SharedOutput(items, positions, numbers):
             share = functools.partial(capture_outputs.with_shared, positions, numbers)
             return ("call", share, describe(items))
+        case capture_outputs.JoinedOutput(items, form):
+            make = functools.partial(capture_outputs.joined, form)
+            return ("call", make, describe(items))
         case capture_outputs.ArgumentOutput(leaf):
             return ("argument", leaf)
         case capture_outputs.BoundOutput():

@@ -43,11 +43,10 @@ def define_symbols() -> None:
         llvm.add_symbol(symbol, address)
 
     for function in VECTOR_MATH.values():
-        for dtype, lanes in _LANES.items():
+        for dtype in _LANES:
             define(function.symbol(dtype), libm, function.name + ("f" if dtype == "f32" else ""))
-            for vector in [function.sleef_symbol(dtype, count) for count in lanes]:
-                if "avx512f" in host_features():
-                    define(vector, torch_cpu, vector)
+            for vector in [function.sleef_symbol(dtype, count) for count in sleef_lanes(dtype)]:
+                define(vector, torch_cpu, vector)
 
 
 def target_machine(optimise: bool = True) -> llvm.TargetMachine:
@@ -68,6 +67,14 @@ def host_features() -> frozenset[str]:
     return frozenset(name for name, present in features.items() if present)
 
 
+def sleef_lanes(dtype: str) -> tuple[int, ...]:
+    """Return of how many elements Sleef's functions are that this CPU has, as in the core."""
+    wide = _LANES[dtype]
+    if "avx512f" in host_features():
+        return wide
+    return wide[1:] if {"avx2", "fma"} <= host_features() else ()
+
+
 def vectors_of(lanes: int, kind: str) -> list[str]:
     """Return the types in LLVM IR of vectors that fill 512 bits, or 256 where LLVM keeps to these.
 
@@ -79,14 +86,12 @@ def vectors_of(lanes: int, kind: str) -> list[str]:
 
 def with_sleef(text: str) -> str:
     """Attach Sleef's vector forms to the declarations of a kernel, as the core does."""
-    if "avx512f" not in host_features():
-        return text
     vectors: list[str] = []
     for function in VECTOR_MATH.values():
-        for dtype, counts in _LANES.items():
+        for dtype in _LANES:
             symbol = function.symbol(dtype)
             scalar = {"f32": "float", "f64": "double"}[dtype]
-            forms = [(lanes, function.sleef_symbol(dtype, lanes)) for lanes in counts]
+            forms = [(lanes, function.sleef_symbol(dtype, lanes)) for lanes in sleef_lanes(dtype)]
             variants = ",".join(
                 f"_ZGV_LLVM_N{lanes}{'v' * function.arity}_{symbol}({vector})"
                 for lanes, vector in forms

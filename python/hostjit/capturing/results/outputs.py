@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from hostjit.capturing.numbers.steps import Operand
 
 __all__ = [
+    "CONTAINERS",
+    "AgainOutput",
     "ArgumentOutput",
     "ArrayOutput",
     "BoundOutput",
@@ -33,6 +35,7 @@ __all__ = [
     "GraphOutput",
     "HandedOnOutput",
     "ItemOutput",
+    "JoinedOutput",
     "LeafOutput",
     "ListOutput",
     "NamedTupleOutput",
@@ -45,6 +48,8 @@ __all__ = [
     "collected",
     "fixed_outputs",
     "handed_on",
+    "join",
+    "joined",
     "known_outputs",
     "map_outputs",
     "rebound_outputs",
@@ -154,6 +159,26 @@ class SharedOutput:
 
 
 @dataclasses.dataclass(frozen=True)
+class AgainOutput:
+    """The container that is made `index`-th of a `JoinedOutput`, once more."""
+
+    index: int
+
+
+@dataclasses.dataclass(frozen=True)
+class JoinedOutput:
+    """A new container with one in it that is in two places or more.
+
+    Attributes:
+        items: what is in it that is no container.
+        form: the container, over items. Containers are made in its order, of what is in each first.
+    """
+
+    items: tuple[Output, ...]
+    form: Output
+
+
+@dataclasses.dataclass(frozen=True)
 class ArgumentOutput:
     """Tensor leaf `leaf` of the arguments, returned as the very same object."""
 
@@ -258,6 +283,8 @@ Output = (
     | HandedOnOutput
     | CollectedOutput
     | SharedOutput
+    | AgainOutput
+    | JoinedOutput
     | ArgumentOutput
     | BoundOutput
     | ConstantOutput
@@ -271,8 +298,10 @@ Output = (
 
 _NODES = (
     *(ItemOutput, ArrayOutput, LeafOutput, HandedOnOutput, CollectedOutput, SharedOutput),
-    *(TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput, ViewOutput),
+    *(JoinedOutput, ViewOutput, TupleOutput, ListOutput, NamedTupleOutput, DictOutput),
+    ObjectOutput,
 )
+CONTAINERS = (TupleOutput, ListOutput, NamedTupleOutput, DictOutput, ObjectOutput)
 # Values that compare by equality; a result may share one instead of making it anew.
 IMMUTABLE_TYPES = (
     *(bool, int, float, complex, str, bytes, type(None), type(...)),
@@ -318,28 +347,69 @@ def rebuild_output(
         return collected(spec.columns, spec.form, *rebuild(spec.items))
     if isinstance(spec, SharedOutput):
         return with_shared(spec.positions, spec.numbers, *rebuild(spec.items))
+    if isinstance(spec, JoinedOutput):
+        return joined(spec.form, *rebuild(spec.items))
     if isinstance(spec, ArgumentOutput):
         return leaves[spec.leaf]
     if isinstance(spec, BoundOutput):
         return spec.tensor
     if isinstance(spec, ConstantOutput):
         return spec.value
-    if isinstance(spec, TupleOutput):
-        return tuple(rebuild(spec.items))
-    if isinstance(spec, ListOutput):
-        return rebuild(spec.items)
-    if isinstance(spec, NamedTupleOutput):
-        items = rebuild(spec.items)
-        if spec.struct_sequence:
-            return spec.type(items)
-        return tuple.__new__(spec.type, items)
-    if isinstance(spec, DictOutput):
-        return spec.type(zip(spec.keys, rebuild(spec.items), strict=True))
     if isinstance(spec, ViewOutput):
         (base,) = rebuild(spec.items)
         sizes, strides = ([*map(known, numbers)] for numbers in (spec.sizes, spec.strides))
         return base.as_strided(sizes, strides, base.storage_offset() + known(spec.offset))
-    return new_object(spec.type, spec.names, *rebuild(spec.items))
+    assert isinstance(spec, CONTAINERS)
+    return _container(spec, rebuild(spec.items))
+
+
+def _container(
+    spec: TupleOutput | ListOutput | NamedTupleOutput | DictOutput | ObjectOutput, items: list[Any]
+) -> Any:
+    """Make a container of what is in it."""
+    match spec:
+        case TupleOutput():
+            return tuple(items)
+        case ListOutput():
+            return items
+        case NamedTupleOutput(kind, _, struct_sequence):
+            return kind(items) if struct_sequence else tuple.__new__(kind, items)
+        case DictOutput(kind, keys, _):
+            return kind(zip(keys, items, strict=True))
+        case ObjectOutput(kind, names, _):
+            return new_object(kind, names, *items)
+
+
+def join(spec: Output) -> JoinedOutput:
+    """Return a container with some `AgainOutput` in it as what is made of what it is over."""
+    items: list[Output] = []
+
+    def over(each: Output) -> Output:
+        if isinstance(each, AgainOutput):
+            return each
+        if isinstance(each, CONTAINERS):
+            return dataclasses.replace(each, items=tuple(map(over, each.items)))
+        items.append(each)
+        return GraphOutput(len(items) - 1)
+
+    form = over(spec)
+    return JoinedOutput(tuple(items), form)
+
+
+def joined(form: Output, *items: Any) -> Any:
+    """Return what a `JoinedOutput` stands for, of its items."""
+    containers: list[Any] = []
+
+    def make(each: Output) -> Any:
+        if isinstance(each, AgainOutput):
+            return containers[each.index]
+        if isinstance(each, GraphOutput):
+            return items[each.index]
+        assert isinstance(each, CONTAINERS)
+        containers.append(_container(each, [make(item) for item in each.items]))
+        return containers[-1]
+
+    return make(form)
 
 
 def handed_on(passes: torch.Tensor, value: Any, *arguments: Any) -> Any:

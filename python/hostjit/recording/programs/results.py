@@ -14,6 +14,7 @@ from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import has_member, instance_dict, is_a, is_namedtuple_type
 from hostjit.capturing.results.outputs import (
     IMMUTABLE_TYPES,
+    AgainOutput,
     ArgumentOutput,
     ArrayOutput,
     BoundOutput,
@@ -27,6 +28,7 @@ from hostjit.capturing.results.outputs import (
     ObjectOutput,
     Output,
     TupleOutput,
+    join,
     map_outputs,
 )
 from hostjit.capturing.results.shared_results import can_be_made, is_repeated, view_of
@@ -108,9 +110,12 @@ class Results:
         self.tensors: list[torch.Tensor] = []
         self.staying: set[torch.fx.Node] = set()
         self._open: set[int] = set()
-        self._made: set[int] | None = set() if assigned else None
         self._arrays: list[ReadArray] = []
-        self.output = self._describe(result)
+        # Containers that are made: how many of an output, which by id, and those of other outputs.
+        self._num_made, self._is_joined = 0, False
+        self._made: dict[int, int] = {}
+        self._made_before: set[int] = set()
+        self.output = self._whole(result)
         self._num_returned = len(self.nodes)
         self.stores = [self._store(*place) for place in assigned]
         self._check_arrays()
@@ -123,7 +128,7 @@ class Results:
     def _store(self, owner: Any, name: str) -> Store:
         value = _found_at(owner, name)
         count = len(self.nodes)
-        described = self._describe(value)
+        described = self._whole(value)
         node = self._recorder.node_of(value) if type(value) is torch.Tensor else None
         if node is None or node not in self.nodes[max(count, self._num_returned) :]:
             return Store(owner, name, described)
@@ -204,6 +209,14 @@ class Results:
             assert isinstance(who, (ArgumentOutput, BoundOutput))
             yield Assignment(who, ConstantOutput(None) if now is None else self._tensor(now))
 
+    def _whole(self, value: Any) -> Output:
+        """Describe what is an output for itself."""
+        self._num_made, self._is_joined = 0, False
+        described = self._describe(value)
+        self._made_before |= self._made.keys()
+        self._made.clear()
+        return join(described) if self._is_joined else described
+
     def _describe(self, value: Any) -> Output:
         kind = type(value)
         if is_a(value, torch.Tensor):
@@ -221,15 +234,20 @@ class Results:
             return ConstantOutput(value)
         if id(value) in self._open:
             raise _cannot_make("a container that contains itself")
-        if self._made is not None:
-            if id(value) in self._made:
-                raise _cannot_make("a container that is in two places")
-            self._made.add(id(value))
+        if id(value) in self._made_before:
+            raise _cannot_make("a container that is in two places")
+        if id(value) in self._made:
+            self._is_joined = True
+            return AgainOutput(self._made[id(value)])
         self._open.add(id(value))
         try:
-            return self._container(value, kind)
+            output = self._container(value, kind)
         finally:
             self._open.discard(id(value))
+        if not _is_constant(output):
+            self._made[id(value)] = self._num_made
+        self._num_made += 1
+        return output
 
     def _container(self, value: Any, kind: type) -> Output:
         if kind is tuple:
@@ -275,6 +293,13 @@ class Results:
             self.tensors.append(tensor)
         output = GraphOutput(self.nodes.index(node))
         return LeafOutput((output,)) if is_new_leaf(tensor) else output
+
+
+def _is_constant(output: Output) -> bool:
+    """Tell whether an output is immutable, so that it is all the same how many of it there are."""
+    if isinstance(output, TupleOutput):
+        return all(map(_is_constant, output.items))
+    return isinstance(output, ConstantOutput)
 
 
 def _found_at(owner: Any, name: str) -> Any:
