@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from bfloat16_lstm import skip_without
 from torch import Tensor, nn
 
 import hostjit
@@ -37,6 +38,8 @@ MODES = [torch.enable_grad, torch.no_grad, torch.inference_mode]
 def test_what_operators_are_made_of_is_cast(
     name: str, mode: Callable[[], Any], make: Callable[..., hostjit.CompiledFunction]
 ) -> None:
+    skip_without(name)
+
     def function(x: Tensor) -> Any:
         with torch.autocast("cpu"):
             result = FUNCTIONS[name](x)
@@ -56,6 +59,7 @@ def test_what_operators_are_made_of_is_cast(
 @pytest.mark.parametrize("name", ["RNN", "GRU", "LSTM", "LSTM with projections"])
 @torch.enable_grad()
 def test_training_of_networks(name: str, make: Callable[..., hostjit.CompiledFunction]) -> None:
+    skip_without(name)
     network = copy.deepcopy(FUNCTIONS[name])
     assert isinstance(network, nn.Module)
     network.requires_grad_(True)

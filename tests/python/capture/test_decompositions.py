@@ -330,3 +330,9 @@ def test_soft_margin_losses_have_the_type_of_the_input(other: torch.dtype, reduc
         compiled(leaf, y).backward()
         loss(other_leaf, y).backward()
         torch.testing.assert_close(leaf.grad, other_leaf.grad)
+
+
+@pytest.mark.parametrize("length", [3, 40])
+def test_an_lstm_in_bfloat16(length: int) -> None:
+    model = nn.LSTM(6, 8, num_layers=2, dtype=torch.bfloat16).eval()
+    check(model, torch.randn(length, 2, 6, dtype=torch.bfloat16))

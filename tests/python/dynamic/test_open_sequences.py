@@ -9,6 +9,7 @@ from typing import Any
 import many_calls
 import pytest
 import torch
+from bfloat16_lstm import skip_without
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
@@ -121,6 +122,7 @@ def test_recorded(name: str, length: int, mode: Callable[[], Any]) -> None:
 
 @pytest.mark.parametrize("name", ["GRU", "LSTM"])
 def test_recorded_under_autocast_and_in_training(name: str) -> None:
+    skip_without(name)
     net = network(name, num_layers=2, dropout=0.5).train()
 
     def step(x: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from bfloat16_lstm import skip_without
 from torch import Tensor, nn
 
 import hostjit
@@ -205,6 +206,7 @@ def test_gradients_by_a_transform(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["GRU", "LSTM"])
 def test_under_autocast(name: str) -> None:
+    skip_without(name)
     net = network(name, num_layers=2)
 
     def function(x: Tensor) -> Tensor:

@@ -53,7 +53,7 @@ def lstm(
     weights = [params[run * per_run : (run + 1) * per_run] for run in range(num_runs)]
     if _is_onednns(sequence, hx, weights, x.shape):
         return NotImplemented
-    if is_open(x.shape[0]) or x.shape[0] * num_runs > MAX_STEPS:
+    if is_open(x.shape[0]) or x.shape[0] * num_runs > MAX_STEPS or _lacks_onednn(x):
         layer = functools.partial(_layer_by_loop, scan)
         options = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
         states = list(zip(hx[0].unbind(0), hx[1].unbind(0), strict=True))
@@ -92,6 +92,8 @@ def _is_onednns(
     choice = decompositions.select_one_layer_lstm_function(sequence, hx, weights)
     if choice is not decompositions.mkldnn_one_layer_lstm:
         return False
+    if _lacks_onednn(sequence):
+        return False
     if sequence.dtype not in _FLOATS or torch.is_autocast_enabled("cpu"):
         return True  # it rounds less often
     time, batch, _ = shape
@@ -99,6 +101,16 @@ def _is_onednns(
     is_any = has_few_steps or known(batch == 1)
     most = _MAX_STEP_MULTIPLY_ADDS if is_any else _MAX_MULTIPLY_ADDS_OF_MANY_STEPS
     return typical(batch) * weights[0][1].numel() > most
+
+
+def _lacks_onednn(sequence: Tensor) -> bool:
+    """Whether oneDNN has no LSTM of this type for this CPU; eager mode asks, the choice does not.
+
+    Under autocast eager mode does not ask either, and raises.
+    """
+    is_cast = torch.is_autocast_enabled("cpu")
+    is_bfloat16 = sequence.dtype is torch.bfloat16 and not is_cast
+    return is_bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported()
 
 
 def _unrolled(
