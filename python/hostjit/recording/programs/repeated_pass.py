@@ -21,6 +21,7 @@ from torch.fx import Graph, Node
 from hostjit.bytecode.loops import MOST_PASSES, PassVariables
 from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.results.outputs import (
+    AgainOutput,
     ArgumentOutput,
     BoundOutput,
     CollectedOutput,
@@ -30,6 +31,7 @@ from hostjit.capturing.results.outputs import (
     GraphOutput,
     HandedOnOutput,
     ItemOutput,
+    JoinedOutput,
     LeafOutput,
     ListOutput,
     NumberOutput,
@@ -242,7 +244,7 @@ class _Loop:
                 return self._handed_on(node) if is_handed_on else output
             case BoundOutput() | ConstantOutput():
                 return output
-            case NumberOutput() | HandedOnOutput() | ViewOutput():
+            case NumberOutput() | HandedOnOutput() | ViewOutput() | JoinedOutput() | AgainOutput():
                 raise CannotCarryError
         return dataclasses.replace(output, items=tuple(map(self._given, output.items)))
 
