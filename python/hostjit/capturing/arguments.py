@@ -22,9 +22,9 @@ from typing import Any
 import torch
 
 from hostjit.capturing.by_fields import NONE_BY_FIELDS, ByFields
+from hostjit.capturing.constants import same_constant
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import is_a, is_namedtuple_type, is_one_of, shown
-from hostjit.capturing.results.outputs import same_constant
 from hostjit.capturing.tensors import TensorFacts, check_tensor
 
 __all__ = [

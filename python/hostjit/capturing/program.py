@@ -29,9 +29,9 @@ from hostjit.capturing.results.outputs import (
     fixed_outputs,
     known_outputs,
     rebound_outputs,
-    rebuild_output,
     with_rebound,
 )
+from hostjit.capturing.results.rebuilding import rebuild_output
 from hostjit.capturing.signal_errors import raise_of_handler
 from hostjit.capturing.tensors import TensorFacts
 

@@ -12,6 +12,7 @@ import torch
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import new_namedtuple, new_object
 from hostjit.capturing.results import outputs as capture_outputs
+from hostjit.capturing.results import rebuilding
 from hostjit.compiling.number_values import NumberValues
 
 __all__ = ["describe_output"]
@@ -52,15 +53,15 @@ def describe_output(
                 raise CaptureError(CaptureFailure.UNSUPPORTED_PROGRAM, what)
             return ("call", torch.Tensor.requires_grad_, describe(items))
         case capture_outputs.HandedOnOutput(items):
-            return ("call", capture_outputs.handed_on, describe(items))
+            return ("call", rebuilding.handed_on, describe(items))
         case capture_outputs.CollectedOutput(items, columns, form):
-            collect = functools.partial(capture_outputs.collected, columns, form)
+            collect = functools.partial(rebuilding.collected, columns, form)
             return ("call", collect, describe(items))
         case capture_outputs.SharedOutput(items, positions, numbers):
-            share = functools.partial(capture_outputs.with_shared, positions, numbers)
+            share = functools.partial(rebuilding.with_shared, positions, numbers)
             return ("call", share, describe(items))
         case capture_outputs.JoinedOutput(items, form):
-            make = functools.partial(capture_outputs.joined, form)
+            make = functools.partial(rebuilding.joined, form)
             return ("call", make, describe(items))
         case capture_outputs.ArgumentOutput(leaf):
             return ("argument", leaf)

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.constants import IMMUTABLE_TYPES, same_constant
 from hostjit.capturing.instances import is_namedtuple_type
 from hostjit.capturing.results.outputs import (
-    IMMUTABLE_TYPES,
     ArgumentOutput,
     BoundOutput,
     ConstantOutput,
@@ -31,7 +31,6 @@ from hostjit.capturing.results.outputs import (
     ObjectOutput,
     Output,
     TupleOutput,
-    same_constant,
 )
 
 __all__ = ["CannotRebuildError", "infer_output_spec"]

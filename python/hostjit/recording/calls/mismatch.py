@@ -26,8 +26,8 @@ from hostjit.capturing.arguments import (
     describe_arguments,
     same_keys,
 )
+from hostjit.capturing.constants import same_constant
 from hostjit.capturing.instances import is_a, shown
-from hostjit.capturing.results.outputs import same_constant
 from hostjit.capturing.tensors import TensorFacts
 from hostjit.capturing.thread_state import ThreadState
 

@@ -16,8 +16,8 @@ from hostjit.bytecode.made_code import is_of_choice
 from hostjit.bytecode.returns import RETURNED
 from hostjit.bytecode.stored_attributes import attribute_of
 from hostjit.bytecode.uses import uses_of_attribute, uses_of_variable
+from hostjit.capturing.constants import IMMUTABLE_TYPES, same_constant
 from hostjit.capturing.instances import is_one_of
-from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.recording.code.libraries import is_own
 from hostjit.recording.graph.kept_numbers import are_kept, callers_keep, returns_to
 from hostjit.recording.graph.read_numbers import LARGEST_SMALL_INT, TENSORS, ReadNumber

@@ -10,6 +10,7 @@ import torch
 
 from hostjit.bytecode.loops import PassVariables
 from hostjit.capturing.arguments import tensor_leaves
+from hostjit.capturing.constants import same_constant
 from hostjit.capturing.instances import is_one_of
 from hostjit.capturing.open_sizes import is_dense
 from hostjit.capturing.results.outputs import (
@@ -20,7 +21,6 @@ from hostjit.capturing.results.outputs import (
     ListOutput,
     Output,
     TupleOutput,
-    same_constant,
 )
 from hostjit.recording.graph.inputs import OpenArgument
 from hostjit.recording.graph.recorder import Recorder

@@ -10,10 +10,10 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.constants import IMMUTABLE_TYPES
 from hostjit.capturing.errors import CaptureError, CaptureFailure
 from hostjit.capturing.instances import has_member, instance_dict, is_a, is_namedtuple_type
 from hostjit.capturing.results.outputs import (
-    IMMUTABLE_TYPES,
     AgainOutput,
     ArgumentOutput,
     ArrayOutput,

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch.fx import Graph, Node
 
+from hostjit.capturing.constants import same_constant
 from hostjit.capturing.functional.trace import FunctionalGraph
 from hostjit.capturing.graph_module import graph_module
 from hostjit.capturing.results.outputs import (
@@ -27,7 +28,6 @@ from hostjit.capturing.results.outputs import (
     ListOutput,
     Output,
     TupleOutput,
-    same_constant,
 )
 from hostjit.capturing.traced_graph import remove_dead_nodes
 from hostjit.recording.graph.inputs import Bound, Constant, Leaf, OpenArgument, Source

@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from hostjit import _C
+from hostjit.capturing.constants import IMMUTABLE_TYPES, same_constant
 from hostjit.capturing.dynamo.installed_names import INSTALLED
 from hostjit.capturing.guards.watches import MISSING
 from hostjit.capturing.instances import HEAP_TYPE, instance_dict, is_a, is_one_of, shown
-from hostjit.capturing.results.outputs import IMMUTABLE_TYPES, same_constant
 from hostjit.compiling.numbers_outside import NumberOutside
 from hostjit.recording.reach.attributes import Attribute
 

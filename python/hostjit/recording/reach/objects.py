@@ -19,8 +19,8 @@ import torch
 
 from hostjit import _C
 from hostjit.capturing.arguments import EQUALITY_TYPES
+from hostjit.capturing.constants import IMMUTABLE_TYPES
 from hostjit.capturing.instances import METHODS, instance_dict, is_a, is_one_of
-from hostjit.capturing.results.outputs import IMMUTABLE_TYPES
 from hostjit.recording import numpy_types
 from hostjit.recording.code.libraries import is_library
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
+from hostjit.capturing.constants import IMMUTABLE_TYPES
 from hostjit.capturing.instances import is_a
-from hostjit.capturing.results.outputs import IMMUTABLE_TYPES
 from hostjit.recording.reach.entries import Entry
 
 __all__ = [
