@@ -62,6 +62,7 @@ from hostjit.recording.running.run import (
     SelectedCopyError,
     UntakenAttributesError,
 )
+from hostjit.recording.running.run_attributes import attributes_of
 
 __all__ = ["Recordings"]
 
@@ -380,7 +381,7 @@ class Recordings(Specializer):
             refusal = CaptureError(recorder.failure, run.problem())
             return self._refuse(refusal, args, kwargs)
         if self.pass_variables is None:
-            if self.attributes.open(run.wanted_numbers()):
+            if self.attributes.open(run.attributes.wanted_numbers()):
                 return None  # the next call chooses what they become
             run.follow_counters()  # of passes there may be any number in a call
         varies = self._outside.note(run.numbers(), floats_only=self._limits.floats_only)
@@ -389,22 +390,12 @@ class Recordings(Specializer):
         changes = run.changes()
         if varies and not changes and _C.recompile_limit() is not None:
             return self._compile_from_now_on(f"keeps meeting new values of {varies}")
-        if left := run.left():
-            self.attributes.leave(left)
+        if run.attributes.show_in(self.attributes):
             return None
-        if used := run.used_otherwise():
-            replaced, numbers = run.replaced(used), run.numbers_among(used)
-            if not self.attributes.open(numbers):
-                numbers = []
-            self.attributes.refuse(used - {each.key for each in (*replaced, *numbers)})
-            self.attributes.keep(replaced)
-            return None
-        if seen := run.numbers_seen():
-            self.attributes.refuse(seen)
-            return None
-        if changes and self.attributes.add(run.assigned()):
+        in_pass = self.pass_variables is not None
+        if changes and self.attributes.add(run.attributes.assigned(in_pass=in_pass)):
             return None  # the next call is recorded without them
-        if changes and self.attributes.keep(changed := run.changed_tensors()):
+        if changes and self.attributes.keep(changed := run.attributes.changed_tensors()):
             self._note_replaced(changed)
             self._start_over()
             return None
@@ -478,7 +469,7 @@ class Recordings(Specializer):
 
     def _others_than_before(self, run: RecordedRun) -> list[Attribute]:
         """Return the attributes that were other tensors at the last call that was recorded."""
-        before, self._tensors_met = self._tensors_met, run.tensors_met()
+        before, self._tensors_met = self._tensors_met, run.attributes.tensors_met()
         return [
             attribute
             for key, (attribute, tensor) in self._tensors_met.items()
@@ -512,7 +503,7 @@ class Recordings(Specializer):
         """
         if self.pass_variables is not None:
             return False
-        return self.attributes.open(run.attributes_of(self._outside.varying(run.numbers())))
+        return self.attributes.open(attributes_of(self._outside.varying(run.numbers())))
 
     def _new_attributes(self) -> Attributes:
         """Return what is known of attributes that calls assign."""
