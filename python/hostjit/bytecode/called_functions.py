@@ -28,7 +28,7 @@ from hostjit.bytecode.computing import is_of_tensors
 from hostjit.bytecode.flow import LOADS, CodeFlow
 from hostjit.bytecode.making import function_of
 from hostjit.bytecode.rewriting import rewritten
-from hostjit.bytecode.uses import num_taken
+from hostjit.bytecode.stack import num_taken
 
 __all__ = ["copy_of", "with_called_functions"]
 

@@ -26,6 +26,7 @@ from torch._dynamo.bytecode_transformation import (
 
 from hostjit.bytecode.appended import beside
 from hostjit.bytecode.chooser import current_chooser
+from hostjit.bytecode.code_places import place_of_call
 from hostjit.bytecode.computing import Facts, Statements, is_test
 from hostjit.bytecode.flow import CodeFlow, is_over_range
 from hostjit.bytecode.handlers import with_handlers
@@ -34,7 +35,6 @@ from hostjit.bytecode.making import function_of, kind_of_variable, transformed
 from hostjit.bytecode.regions import code_of_region, find_region
 from hostjit.bytecode.splits import parameters_of
 from hostjit.bytecode.unset_variables import marked
-from hostjit.bytecode.uses import place_of_call
 
 __all__ = [
     "Exit",

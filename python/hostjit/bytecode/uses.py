@@ -7,7 +7,6 @@ Follows the value through the stack and the variables of one function, wherever 
 from __future__ import annotations
 
 import dataclasses
-import dis
 import functools
 import logging
 import types
@@ -17,16 +16,16 @@ from typing import Any
 from torch._dynamo.bytecode_transformation import Instruction, cleaned_instructions
 
 from hostjit.bytecode.appended import appends_to_new_lists
+from hostjit.bytecode.code_places import place_of_call, place_of_result
 from hostjit.bytecode.flow import LOADS, CodeFlow
 from hostjit.bytecode.followed_calls import FOLLOWED
 from hostjit.bytecode.places import PLACES
 from hostjit.bytecode.splits import may_be_taken_apart, parameters_of
+from hostjit.bytecode.stack import CALL, num_taken
 
 __all__ = [
     "Uses",
     "followed_reads",
-    "num_taken",
-    "place_of_call",
     "uses_of_attribute",
     "uses_of_call",
     "uses_of_parameter",
@@ -37,33 +36,6 @@ __all__ = [
 _log = logging.getLogger(__name__)
 # The last way of BINARY_OP that computes, `^=`. From Python 3.14 on it looks up items, too.
 _LAST_OF_NUMBERS = 25
-# Takes the arguments of a call from the stack. Up to Python 3.11, CALL follows it.
-_CALL = "PRECALL" if "PRECALL" in dis.opmap else "CALL"
-# How many values an operation takes from the stack; the second ones take as many more as they say.
-_TAKES = {
-    **dict.fromkeys(("NOP", "RESUME", "LOAD_CONST", "LOAD_DEREF", "LOAD_CLOSURE", "PUSH_NULL"), 0),
-    **dict.fromkeys(("KW_NAMES", "JUMP_FORWARD", "JUMP_BACKWARD", "RETURN_CONST"), 0),
-    **dict.fromkeys(("JUMP_BACKWARD_NO_INTERRUPT", "LOAD_ASSERTION_ERROR", "LOAD_NAME"), 0),
-    **dict.fromkeys(("LOAD_SMALL_INT", "NOT_TAKEN", "PUSH_EXC_INFO", "LOAD_BUILD_CLASS"), 0),
-    **dict.fromkeys(("MAKE_CELL", "COPY_FREE_VARS", "IMPORT_FROM", "EXTENDED_ARG"), 0),
-    **dict.fromkeys(("POP_TOP", "STORE_FAST", "STORE_DEREF", "STORE_GLOBAL", "RETURN_VALUE"), 1),
-    **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD", "GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE"), 1),
-    **dict.fromkeys(("LIST_APPEND", "SET_ADD", "LIST_EXTEND", "DICT_UPDATE", "END_FOR"), 1),
-    **dict.fromkeys(("UNARY_NEGATIVE", "UNARY_NOT", "UNARY_INVERT", "UNARY_POSITIVE"), 1),
-    **dict.fromkeys(("TO_BOOL", "FORMAT_SIMPLE", "CONVERT_VALUE", "BEFORE_WITH", "POP_ITER"), 1),
-    **dict.fromkeys(("BINARY_OP", "COMPARE_OP", "IS_OP", "CONTAINS_OP", "BINARY_SUBSCR"), 2),
-    **dict.fromkeys(("STORE_ATTR", "DELETE_SUBSCR", "FORMAT_WITH_SPEC", "MAP_ADD"), 2),
-    **dict.fromkeys(("LIST_TO_TUPLE", "CALL_INTRINSIC_1", "DELETE_ATTR"), 1),
-    **dict.fromkeys(("STORE_SUBSCR", "BINARY_SLICE"), 3),
-    "STORE_SLICE": 4,
-}
-_TAKES_MORE = {
-    **dict.fromkeys(("BUILD_TUPLE", "BUILD_LIST", "BUILD_SET", "BUILD_STRING", "BUILD_SLICE"), 0),
-    **dict.fromkeys(("RAISE_VARARGS",), 0),
-    **dict.fromkeys(("BUILD_CONST_KEY_MAP",), 1),
-    "CALL_KW": 3,
-    _CALL: 2,
-}
 # What asks a number to compare itself, to say what it is, or for what it makes with another.
 _ASKS = frozenset(
     {
@@ -125,7 +97,9 @@ def uses_of_result(
     if not may_be_taken_apart(code):
         return None
     instructions = cleaned_instructions(code)
-    place = _place_of(instructions, code, offset, is_any_call=is_float, is_attribute=is_attribute)
+    place = place_of_result(
+        instructions, code, offset, is_any_call=is_float, is_attribute=is_attribute
+    )
     return None if place is None else _uses(code, instructions, functools.partial(_behind, place))
 
 
@@ -204,25 +178,6 @@ def followed_reads(code: types.CodeType, *, asked: bool = True) -> frozenset[int
     )
 
 
-def num_taken(instruction: Instruction) -> int | None:
-    """Return how many values an instruction takes of the stack; None if that is not known.
-
-    Of those that put variables there, or move what is there, it is not.
-    """
-    name, argument = instruction.opname, instruction.arg or 0
-    if name in _TAKES:
-        return _TAKES[name]
-    if name in _TAKES_MORE:
-        return _TAKES_MORE[name] + argument
-    if name == "BUILD_MAP":
-        return 2 * argument
-    if name == "FORMAT_VALUE":
-        return 1 + (argument & 4 == 4)
-    if name.startswith("POP_JUMP"):
-        return 1
-    return 2 if name == "CALL" else None
-
-
 def _calls(instruction: Instruction) -> bool:
     return instruction.opname == "CALL"
 
@@ -244,55 +199,6 @@ def _uses(
         # Code of a form that is not known here: others may see the number.
         _log.info("what %s does with a number is not known", code, exc_info=True)
         return None
-
-
-def _place_of(
-    instructions: Sequence[Instruction],
-    code: types.CodeType,
-    offset: int,
-    *,
-    is_any_call: bool = False,
-    is_attribute: bool = False,
-) -> int | None:
-    """Where an operator, a call of `item` or the read of an attribute is, if it begins there.
-
-    A call may begin ahead of CALL. `is_any_call`: of whatever.
-
-    Dynamo's instructions have offsets of their own, but as many calls and operators.
-    """
-    original = [*dis.get_instructions(code)]
-    # Where Python code is called, it is behind what CPython keeps in the code of the call.
-    index = max(i for i, each in enumerate(original) if each.offset <= offset)
-    index += original[index].opname == "PRECALL"
-    if original[index].opname not in (("LOAD_ATTR",) if is_attribute else ("BINARY_OP", "CALL")):
-        return None
-    name = original[index].opname
-    count = sum(each.opname == name for each in original[:index])
-    place = [i for i, each in enumerate(instructions) if each.opname == name][count]
-    if name == "LOAD_ATTR":
-        return place if instructions[place].argval == original[index].argval else None
-    if name == "BINARY_OP" or is_any_call or _calls_item(original, index):
-        return place
-    return None
-
-
-def place_of_call(
-    instructions: Sequence[Instruction], code: types.CodeType, offset: int
-) -> int | None:
-    """Return the index of a CALL; None where something else is.
-
-    Args:
-        instructions: of the code, as `cleaned_instructions` returns them.
-        code: of a function.
-        offset: of the call, in bytes, as in `f_lasti` of a frame.
-    """
-    return _place_of(instructions, code, offset, is_any_call=True)
-
-
-def _calls_item(instructions: Sequence[dis.Instruction], index: int) -> bool:
-    index -= 1 + (instructions[index - 1].opname in ("PRECALL", "PUSH_NULL"))
-    method = instructions[index]
-    return method.opname in ("LOAD_METHOD", "LOAD_ATTR") and method.argval in ("item", "numpy")
 
 
 class _SeenElsewhereError(Exception):
@@ -406,7 +312,7 @@ class _Value:
             if not self._is_constant(index - 1):
                 raise _SeenElsewhereError
             self._is_identified |= self._instructions[index - 1].argval is not None
-        if found.opname == _CALL and self._instructions[index - 1].opname == "KW_NAMES":
+        if found.opname == CALL and self._instructions[index - 1].opname == "KW_NAMES":
             if _has(stack[-2 - (found.arg or 0) :]):
                 raise _SeenElsewhereError
         for handler in self._flow.handlers(index):
@@ -497,7 +403,7 @@ class _Value:
             return (_NESTED if _has_container(taken) else _CONTAINER,)
         if name == "POP_TOP":
             return ()
-        if name == _CALL and _has_container(taken[2:]) and "len" in taken[:2]:
+        if name == CALL and _has_container(taken[2:]) and "len" in taken[:2]:
             self._builtins.add("len")
             return ()
         if _has_container(taken):
@@ -516,14 +422,14 @@ class _Value:
         if name in _ASKS or name.startswith("POP_JUMP"):
             self._is_asked = self._is_asked or name in _DECIDES or name.startswith("POP_JUMP")
             return ()
-        if name == "CALL" != _CALL:
+        if name == "CALL" != CALL:
             return (_VALUE,)
-        if name == _CALL and len(taken) == 4:
+        if name == CALL and len(taken) == 4:
             followed: Any = next((each for each in taken[:2] if each in FOLLOWED), None)
             if followed is not None and taken[2] == FOLLOWED[followed]:
                 self._builtins.add(FOLLOWED[followed])
                 return (_VALUE,)
-        if name == _CALL:
+        if name == CALL:
             called = [each for each in taken[:2] if isinstance(each, str)]
             if len(called) == 1 and called[0] in _OF_NUMBERS | _ASKING:
                 self._builtins.add(called[0])
