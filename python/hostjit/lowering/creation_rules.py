@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from hostjit.kernels import DType
+from hostjit.lowering.matrix_places import row_and_column
 from hostjit.lowering.pointwise import NotFusableError, Operand, PointwiseContext, creates
 
 
@@ -54,3 +55,9 @@ def arange(context: PointwiseContext) -> int:
     position = context.builder.cast(context.reader.position(context.node), dtype.register)
     scaled = context.apply("mul", position, _constant(context, step))
     return context.apply("add", scaled, _constant(context, start))
+
+
+@creates("aten.eye.default", "aten.eye.m")
+def eye(context: PointwiseContext) -> int:
+    row, column = row_and_column(context)
+    return context.builder.cast(context.apply("eq", row, column), context.result_dtype())

@@ -19,7 +19,9 @@ from hostjit.lowering import complex_rules as _complex_rules  # noqa: F401
 from hostjit.lowering import copy_rules as _copy_rules  # noqa: F401  # registers its rules
 from hostjit.lowering import item_rules as _item_rules  # noqa: F401
 from hostjit.lowering import math_rules as _math_rules  # noqa: F401
+from hostjit.lowering import matrix_rules as _matrix_rules  # noqa: F401
 from hostjit.lowering import put_rules as _put_rules  # noqa: F401
+from hostjit.lowering import scan_rules as _scan_rules  # noqa: F401
 from hostjit.lowering import user_kernel_rules as _user_kernel_rules  # noqa: F401
 from hostjit.lowering import view_rules as _view_rules  # noqa: F401
 from hostjit.lowering.complex_parts import with_complex_in_parts

@@ -13,6 +13,7 @@ from torch.fx import Node
 
 from hostjit.kernels import DType
 from hostjit.lowering.devices import device_of, is_number_of_the_host
+from hostjit.lowering.matrix_places import row_and_column
 from hostjit.lowering.pointwise import (
     DTYPES,
     PROMOTION,
@@ -157,6 +158,17 @@ def logical(context: PointwiseContext) -> int:
 def where(context: PointwiseContext) -> int:
     yes, no = context.promoted([context.operand("self"), context.operand("other")])
     return context.apply("where", _truth(context, "condition"), yes, no)
+
+
+@pointwise("aten.tril.default", "aten.triu.default")
+def triangle(context: PointwiseContext) -> int:
+    row, column = row_and_column(context)
+    diagonal = context.builder.constant(DType.I64, int(context.number("diagonal")))
+    place = context.apply("sub", column, row)
+    is_lower = "tril" in str(context.node.target)
+    is_kept = context.apply("le" if is_lower else "ge", place, diagonal)
+    x = context.value(context.operand("self"), context.result_dtype())
+    return context.apply("where", is_kept, x, context.constant_like(x, 0))
 
 
 @pointwise("aten.masked_fill.Scalar", "aten.masked_fill.Tensor")
