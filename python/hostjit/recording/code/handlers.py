@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -26,14 +27,24 @@ _SAFE = frozenset(
         *("rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like"),
         *("uniform_", "normal_", "random_"),
         *("arange", "lift_fresh", "alias", "constant_pad_nd", "roll", "flip", "mse_loss"),
+        *("eye", "tril", "triu", "cumprod", "linalg_lu_solve", "linalg_solve_triangular"),
+        *("cholesky_solve", "_cholesky_solve_helper", "_linalg_det", "_linalg_slogdet"),
     }
 )
 _SAFE_FAMILIES = ("new_", "empty", "_foreach_")
+# Those that tell in a result whether they have failed, unless they are asked to raise.
+_TELLING = frozenset(
+    {"_linalg_solve_ex", "linalg_inv_ex", "linalg_cholesky_ex", "linalg_lu_factor_ex"}
+)
 # Of integers, these raise where they divide by zero, or for a negative power.
 _DIVISIONS = ("div", "floor_divide", "remainder", "fmod", "pow", "_foreach_div", "_foreach_pow")
 
 
-def may_raise(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
+def may_raise(
+    func: torch._ops.OpOverload,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] = MappingProxyType({}),
+) -> bool:
     """Tell whether an operator may raise for some values of its operands; errs to yes."""
     name = func._schema.name.removeprefix("aten::")
     if func.namespace != "aten":
@@ -44,6 +55,8 @@ def may_raise(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
             return False
         tensors = [value for value in tree_leaves(args) if isinstance(value, torch.Tensor)]
         return not any(tensor.is_floating_point() or tensor.is_complex() for tensor in tensors)
+    if name in _TELLING:
+        return bool(kwargs.get("check_errors"))
     if name in _SAFE or name.startswith(_SAFE_FAMILIES) or "_backward" in name or func.is_view:
         return False
     return torch.Tag.pointwise not in func.tags and torch.Tag.reduction not in func.tags

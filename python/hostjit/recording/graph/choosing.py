@@ -223,27 +223,38 @@ class Choosing:
         if not all(way.is_taken for way in self.ways):
             raise CannotSelectError
 
-    def note_operator(self, func: Any, args: Any) -> None:
+    def note_operator(self, func: Any, args: Any, kwargs: Any) -> None:
         """Look at an operator that is about to run in some ways."""
         draws = torch.Tag.nondeterministic_seeded in func.tags
         for way in self.ways:
             way.cost += cost_of(func, args)
         is_costly = any(way.cost > _MOST_COST for way in self.ways)
-        if func._schema.is_mutable or draws or is_costly or may_raise(func, args):
+        if func._schema.is_mutable or draws or is_costly or may_raise(func, args, kwargs):
             self.note_more()
 
     def is_conditional(self) -> bool:
         """Tell whether some calls like this one do not come to what runs now."""
         return bool(self.ways or self._recorder.leaving.flags())
 
+    def _flags(self) -> list[torch.Tensor]:
+        """Bools of which one tells at a replay that others do not come to what runs now."""
+        return [*self._recorder.leaving.flags(), *(way.others for way in self.ways)]
+
+    def where_run(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Return what a tensor is, or zeros where others do not come here."""
+        with self._recorder:
+            zeros = aten.zeros_like.default(tensor)
+            for flag in reversed(self._flags()):
+                tensor = aten.where.self(flag, zeros, tensor)
+        return tensor
+
     def as_answered(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return whether a number is what it is now, or others do not come here."""
-        flags = [*self._recorder.leaving.flags(), *(way.others for way in self.ways)]
         with _disable_current_modes():
             value = tensor.item()
         with self._recorder:
             same = found = _has_value(tensor, value)
-            for flag in reversed(flags):
+            for flag in reversed(self._flags()):
                 found = aten.logical_or.default(found, flag)
         self.answered.append((self._recorder.node_of(found), self._recorder.node_of(same)))
         return found

@@ -231,7 +231,7 @@ class Leaving:
         changes_more = torch.Tag.inplace_view in func.tags or _writes_unsaid(func, args)
         self._cost += cost_of(func, args)
         is_costly = self._cost > _MOST_COST
-        if is_costly or changes_more or "out" in kwargs or may_raise(func, args):
+        if is_costly or changes_more or "out" in kwargs or may_raise(func, args, kwargs):
             self._refuse()
 
     def note_more(self) -> None:

@@ -320,14 +320,17 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             is_chosen = self.choosing.is_conditional()
             self._read(self.choosing.as_answered(args[0]) if is_chosen else args[0], ".item()")
             return func(*args, **kwargs)
-        if self.choosing.ways:
-            self.choosing.note_operator(func, args)
-        self.leaving.note_operator(func, args, kwargs)
+        if func is aten._linalg_check_errors.default and self.choosing.is_conditional():
+            args = (self.choosing.where_run(args[0]), *args[1:])
+        else:
+            if self.choosing.ways:
+                self.choosing.note_operator(func, args, kwargs)
+            self.leaving.note_operator(func, args, kwargs)
         if func is aten.equal.default:
             return self._equal(*args)
         if func is aten.lift_fresh.default and not self.knows(args[0]):
             return self._constant(func, args[0])
-        if not self.handled and may_raise(func, args):
+        if not self.handled and may_raise(func, args, kwargs):
             if handler_around(sys._getframe(1), self.caller):
                 self.handled = f"{func} ({user_line()})"
         generator = draws_from(func, args, kwargs)

@@ -93,4 +93,4 @@ def _may_raise(node: Node) -> bool:
     if not isinstance(node.target, torch._ops.OpOverload) or is_in_range(node):
         return False
     operands = torch.fx.node.map_arg(node.args, lambda found: found.meta["val"])
-    return may_raise(node.target, operands)
+    return may_raise(node.target, operands, node.kwargs)
