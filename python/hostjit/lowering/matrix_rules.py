@@ -177,6 +177,27 @@ def _factorize(
     lu(writer, made, pivots, info, size)
 
 
+def _identity(writer: Writer, target: Matrix, size: int) -> None:
+    one, zero = (writer.emitter.constant(target.layout.dtype, number) for number in (1, 0))
+
+    def column(j: Value) -> None:
+        writer.each(0, size, lambda i: target.set(i.equals(j).where(one, zero), i, j))
+
+    writer.each(0, size, column)
+
+
+def _solve_by_cholesky(
+    writer: Writer, lower: Matrix, sides: Matrix, size: int, columns: int
+) -> None:
+    """Solve for each column, in place, with a matrix that is `lower @ lower.T`."""
+
+    def solve(j: Value) -> None:
+        solve_lower(writer, lower, sides.column(j), size, unit=False)
+        solve_upper(writer, lower.transposed, sides.column(j), size, unit=False)
+
+    writer.each(0, columns, solve)
+
+
 def _solve_all(
     writer: Writer,
     made: Matrix,
@@ -237,12 +258,7 @@ def lower_inverse(context: LoweringContext, node: Node) -> bool:
         writer: Writer, a: Matrix, x: Matrix, info: Matrix, made: Matrix, pivots: Matrix
     ) -> None:
         _factorize(writer, a, made, pivots, info, size)
-        one, zero = (writer.emitter.constant(x.layout.dtype, number) for number in (1, 0))
-
-        def column(j: Value) -> None:
-            writer.each(0, size, lambda i: x.set(i.equals(j).where(one, zero), i, j))
-
-        writer.each(0, size, column)
+        _identity(writer, x, size)
         _solve_all(writer, made, pivots, x, size, size, transposes=False)
 
     return _lower(
@@ -402,19 +418,32 @@ def lower_cholesky_solve(context: LoweringContext, node: Node) -> bool:
     size, columns = _shape(matrix)[-1], _shape(right)[-1]
 
     def body(writer: Writer, factor: Matrix, b: Matrix, x: Matrix) -> None:
-        lower = factor.transposed if is_upper else factor
         _copy(writer, b, x, size, columns)
-
-        def solve(j: Value) -> None:
-            solve_lower(writer, lower, x.column(j), size, unit=False)
-            solve_upper(writer, lower.transposed, x.column(j), size, unit=False)
-
-        writer.each(0, columns, solve)
+        _solve_by_cholesky(writer, factor.transposed if is_upper else factor, x, size, columns)
 
     operands = [(matrix, 2), (right, 2)]
     return _lower(
         *(context, node, "cholesky_solve", operands, (2,), body),
         columns=columns,
+        options=(is_upper,),
+    )
+
+
+@lowers("aten.cholesky_inverse.default")
+@_where_known
+def lower_cholesky_inverse(context: LoweringContext, node: Node) -> bool:
+    """cholesky_inverse(self, upper=) -> result."""
+    arguments = named_arguments(node)
+    matrix, is_upper = arguments["self"], arguments["upper"]
+    size = _shape(matrix)[-1]
+
+    def body(writer: Writer, factor: Matrix, x: Matrix) -> None:
+        _identity(writer, x, size)
+        _solve_by_cholesky(writer, factor.transposed if is_upper else factor, x, size, size)
+
+    return _lower(
+        *(context, node, "cholesky_inverse", [(matrix, 2)], (2,), body),
+        columns=size,
         options=(is_upper,),
     )
 

@@ -66,6 +66,8 @@ CASES: dict[str, Function] = {
     "cholesky of the upper triangle": lambda a, s, b: linalg.cholesky(s.triu(), upper=True),
     "cholesky of the lower triangle": lambda a, s, b: linalg.cholesky(s.tril()),
     "cholesky_solve": lambda a, s, b: torch.cholesky_solve(b, linalg.cholesky(s)),
+    "cholesky_inverse": lambda a, s, b: torch.cholesky_inverse(s),
+    "cholesky_inverse of an upper triangle": lambda a, s, b: torch.cholesky_inverse(s, upper=True),
     "cholesky_solve of an upper triangle": lambda a, s, b: torch.cholesky_solve(
         b, linalg.cholesky(s).mT, upper=True
     ),

@@ -34,6 +34,7 @@ from hostjit.capturing.decompositions.lstm import lstm
 from hostjit.capturing.decompositions.memory_formats import MEMORY_FORMATS
 from hostjit.capturing.decompositions.recurrent import RECURRENT_CELLS, Scan, recurrent_network
 from hostjit.capturing.decompositions.scaled_dot_product import scaled_dot_product_attention
+from hostjit.capturing.decompositions.small_operators import SMALL_OPERATORS
 from hostjit.capturing.functional.composite_autocast import CompositeAutocast
 from hostjit.capturing.functional.result_types import refuse_other_result_types
 from hostjit.capturing.numbers.refused_numbers import refuse_numbers
@@ -281,6 +282,7 @@ _BY_DEVICE: dict[
         decomposition_table[aten.log_sigmoid_forward.default],
     ),
     aten.scaled_dot_product_attention.default: (scaled_dot_product_attention, None),
+    **{operator: (small, None) for operator, small in SMALL_OPERATORS.items()},
 }
 # Those whose decompositions have results of the operator's strides.
 _WITH_EAGERS_STRIDES = frozenset(
