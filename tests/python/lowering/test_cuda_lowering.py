@@ -229,3 +229,22 @@ def test_what_log_sigmoid_keeps_on_cuda_is_empty() -> None:
     assert (output.type.dims, buffer.type.dims) == ([5, 7], [0])
     launches = [op for op in program.ops if op.name == "launch_kernel"]
     assert [list(op.outputs) for op in launches] == [[output]]
+
+
+def test_triangles_are_kernels() -> None:
+    def masked(x: Any) -> Any:
+        return x.tril() + torch.eye(8, device=x.device)
+
+    assert ops_of(masked, lambda: (torch.empty(8, 8),)) == ["tril_add_cuda"]
+
+
+def test_factorizations_and_scans_are_left_to_libraries() -> None:
+    def solved(x: Any) -> Any:
+        factor, info = torch.linalg.cholesky_ex(x)
+        return torch.linalg.solve_triangular(factor, x, upper=False).cumsum(0), info
+
+    assert ops_of(solved, lambda: (torch.empty(4, 4),)) == [
+        "aten::linalg_cholesky_ex",
+        "aten::linalg_solve_triangular",
+        "aten::cumsum",
+    ]
