@@ -239,9 +239,7 @@ def lower_solve(context: LoweringContext, node: Node) -> bool:
 
     core = 1 if is_vector else 2
     operands, results = [(matrix, 2), (right, core)], (core, 2, 1, 0)
-    return _lower(
-        *(context, node, "solve", operands, results, body), columns=columns, options=(left,)
-    )
+    return _lower(context, node, "solve", operands, results, body, columns=columns, options=(left,))
 
 
 @lowers("aten.linalg_inv_ex.default")
@@ -262,7 +260,12 @@ def lower_inverse(context: LoweringContext, node: Node) -> bool:
         _solve_all(writer, made, pivots, x, size, size, transposes=False)
 
     return _lower(
-        *(context, node, "inverse", [(matrix, 2)], (2, 0), body),
+        context,
+        node,
+        "inverse",
+        [(matrix, 2)],
+        (2, 0),
+        body,
         columns=size,
         buffers=[(matrix.meta["val"].dtype, 2), (torch.int32, 1)],
     )
@@ -282,7 +285,12 @@ def lower_determinant(context: LoweringContext, node: Node) -> bool:
         result.set(determinant_of_lu(writer, made, pivots, size))
 
     return _lower(
-        *(context, node, "determinant", [(matrix, 2)], (0, 2, 1), body),
+        context,
+        node,
+        "determinant",
+        [(matrix, 2)],
+        (0, 2, 1),
+        body,
         columns=0,
         options=(transposes,),
         buffers=[(torch.int32, 0)],
@@ -311,7 +319,12 @@ def lower_signed_logarithm(context: LoweringContext, node: Node) -> bool:
         logarithm.set(found[1])
 
     return _lower(
-        *(context, node, "slogdet", [(matrix, 2)], (0, 0, 2, 1), body),
+        context,
+        node,
+        "slogdet",
+        [(matrix, 2)],
+        (0, 0, 2, 1),
+        body,
         columns=0,
         options=(transposes,),
         buffers=[(torch.int32, 0)],
@@ -351,9 +364,7 @@ def lower_lu_solve(context: LoweringContext, node: Node) -> bool:
         _solve_all(writer, made, pivots, x, size, columns, transposes=transposes)
 
     operands, options = [(matrix, 2), (pivots, 1), (right, 2)], (left, transposes)
-    return _lower(
-        *(context, node, "lu_solve", operands, (2,), body), columns=columns, options=options
-    )
+    return _lower(context, node, "lu_solve", operands, (2,), body, columns=columns, options=options)
 
 
 @lowers("aten.linalg_solve_triangular.default")
@@ -375,7 +386,12 @@ def lower_solve_triangular(context: LoweringContext, node: Node) -> bool:
 
     operands, options = [(matrix, 2), (right, 2)], (left, is_upper, unit)
     return _lower(
-        *(context, node, "solve_triangular", operands, (2,), body),
+        context,
+        node,
+        "solve_triangular",
+        operands,
+        (2,),
+        body,
         columns=columns,
         options=options,
     )
@@ -404,7 +420,7 @@ def lower_cholesky(context: LoweringContext, node: Node) -> bool:
         cholesky(writer, made, info, size)
 
     return _lower(
-        *(context, node, "cholesky", [(matrix, 2)], (2, 0), body), columns=0, options=(is_upper,)
+        context, node, "cholesky", [(matrix, 2)], (2, 0), body, columns=0, options=(is_upper,)
     )
 
 
@@ -423,7 +439,12 @@ def lower_cholesky_solve(context: LoweringContext, node: Node) -> bool:
 
     operands = [(matrix, 2), (right, 2)]
     return _lower(
-        *(context, node, "cholesky_solve", operands, (2,), body),
+        context,
+        node,
+        "cholesky_solve",
+        operands,
+        (2,),
+        body,
         columns=columns,
         options=(is_upper,),
     )
@@ -442,7 +463,12 @@ def lower_cholesky_inverse(context: LoweringContext, node: Node) -> bool:
         _solve_by_cholesky(writer, factor.transposed if is_upper else factor, x, size, size)
 
     return _lower(
-        *(context, node, "cholesky_inverse", [(matrix, 2)], (2,), body),
+        context,
+        node,
+        "cholesky_inverse",
+        [(matrix, 2)],
+        (2,),
+        body,
         columns=size,
         options=(is_upper,),
     )
