@@ -320,7 +320,8 @@ class Recorder(RecordedGraph, TorchDispatchMode):
             is_chosen = self.choosing.is_conditional()
             self._read(self.choosing.as_answered(args[0]) if is_chosen else args[0], ".item()")
             return func(*args, **kwargs)
-        if func is aten._linalg_check_errors.default and self.choosing.is_conditional():
+        is_check = func is aten._linalg_check_errors.default and args[0].is_cpu
+        if is_check and self.choosing.is_conditional():
             args = (self.choosing.where_run(args[0]), *args[1:])
         else:
             if self.choosing.ways:
