@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 
 from hostjit import _C
-from hostjit.kernels import DType, KernelBuilder
+from hostjit.kernels import DType
 from hostjit.kernels.matrices.factorizations import (
     cholesky,
     determinant_of_lu,
@@ -28,12 +28,10 @@ from hostjit.kernels.matrices.solves import solve_lower, solve_lu, solve_upper
 from hostjit.kernels.matrices.writer import Matrix, Writer, write_function
 from hostjit.kernels.operation import Value
 from hostjit.lowering.context import LoweringContext
-from hostjit.lowering.copies import named
 from hostjit.lowering.devices import CPU
-from hostjit.lowering.launches import launch
 from hostjit.lowering.pointwise import named_arguments
 from hostjit.lowering.registry import lowers
-from hostjit.lowering.sizes import element_count, is_contiguous, shape_of, strides_of
+from hostjit.lowering.sizes import is_contiguous, shape_of, strides_of
 from hostjit.lowering.types import dtype_name, is_plain
 
 __all__: list[str] = []
@@ -472,28 +470,3 @@ def lower_cholesky_inverse(context: LoweringContext, node: Node) -> bool:
         columns=size,
         options=(is_upper,),
     )
-
-
-@lowers("aten._linalg_check_errors.default")
-def lower_check(context: LoweringContext, node: Node) -> bool:
-    """_linalg_check_errors(info, api_name, is_matrix=): called where some element is not zero."""
-    info = node.args[0]
-    assert isinstance(info, Node)
-    value = info.meta["val"]
-    count = element_count(value)
-    if value.device != CPU or value.dtype is not torch.int32 or not isinstance(count, int):
-        return False
-    if count == 0 or not is_contiguous(shape_of(value), strides_of(value)):
-        return False
-    kernel = KernelBuilder("", (count,), num_reduced=1)
-    found = kernel.load(kernel.input(DType.I32), (1,))
-    largest = kernel.reduce("max", kernel.apply("abs", found))
-    is_wrong = kernel.apply("ne", largest, kernel.constant(DType.I32, 0))
-    kernel.store(kernel.output(DType.BOOL), is_wrong, (0,))
-    condition = context.create("allocate", {}, [_C.TensorType("bool", [])])
-    launch(context, named("any_error", kernel.build()), [context.value(info)], [condition])
-    context.create("if", {"condition": condition})
-    inside = context.regions()["then"]
-    inside.bind(info, context.value(info))
-    inside.aten_call(node)
-    return True

@@ -16,11 +16,6 @@ import hostjit
 Function = Callable[[Tensor, Tensor], Any]
 
 CASES: dict[str, Function] = {
-    "roll": lambda x, y: torch.roll(x, 1),
-    "roll a dim": lambda x, y: torch.roll(x, -1, 0),
-    "roll two dims": lambda x, y: torch.roll(x, (1, -2), (0, 1)),
-    "roll by nothing": lambda x, y: torch.roll(x, 3, 1),
-    "roll a transposed": lambda x, y: torch.roll(x.mT, 1, 0),
     "cross": lambda x, y: torch.linalg.cross(x, y),
     "cross along a dim": lambda x, y: torch.cross(x.mT, y.mT, dim=0),
     "cross with one": lambda x, y: torch.linalg.cross(x, y[:1]),
@@ -79,7 +74,6 @@ def test_recorded(name: str) -> None:
 
 
 LARGE: dict[str, Callable[[Tensor], Tensor]] = {
-    "roll": lambda x: torch.roll(x, 1),
     "cdist": lambda x: torch.cdist(x[:30], x[:30]),
     "trace": lambda x: torch.trace(x),
     "huber_loss": lambda x: functional.huber_loss(x, x + 2),
@@ -95,7 +89,7 @@ def test_of_many_elements_are_left_to_aten(name: str) -> None:
 
 
 def test_sizes_that_differ() -> None:
-    compiled = hostjit.compile(lambda x: torch.roll(x, 1, 0) + torch.trace(x), fallback=False)
+    compiled = hostjit.compile(lambda x: x * 2 + torch.trace(x), fallback=False)
     for size in (3, 4, 5, 1):
         x = torch.arange(float(size * size)).reshape(size, size)
-        torch.testing.assert_close(compiled(x), torch.roll(x, 1, 0) + torch.trace(x))
+        torch.testing.assert_close(compiled(x), x * 2 + torch.trace(x))

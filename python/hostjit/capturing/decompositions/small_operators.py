@@ -31,13 +31,6 @@ def _is_small(*tensors: Tensor) -> bool:
     return all(0 < math.prod(tensor.shape) <= _MOST_ELEMENTS for tensor in tensors)
 
 
-def _roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Any:
-    """Of a tensor without its dims, in that order: with dims it is copies of parts."""
-    if dims or x.dim() == 0 or len(shifts) != 1 or not _is_small(x):
-        return NotImplemented
-    return aten.roll.default(x.reshape(-1), shifts, [0]).reshape(x.shape)
-
-
 def _cross(a: Tensor, b: Tensor, *, dim: int = -1) -> Any:
     if not _is_small(a, b) or a.dtype is not b.dtype or a.dtype is torch.bool:
         return NotImplemented
@@ -92,7 +85,6 @@ SMALL_OPERATORS: dict[torch._ops.OpOverload, Callable[..., Any]] = {
     aten.diag_embed.default: _small(aten.diag_embed.default),
     aten.huber_loss.default: _small(aten.huber_loss.default),
     aten.linalg_cross.default: _cross,
-    aten.roll.default: _roll,
     aten.rot90.default: _small(aten.rot90.default),
     aten.trace.default: _trace,
 }
