@@ -64,9 +64,6 @@ _NEVER_FAIL = frozenset(
     }
 )
 
-# Operators with one that do fail.
-_MAY_FAIL = frozenset({LAUNCH, aten._linalg_check_errors.default})
-
 
 def copies_to_state(back: Node) -> None:
     """Mark a copy to an input as one to what a loop carries: nobody sees that if a pass fails."""
@@ -259,6 +256,6 @@ def never_fails(node: Node) -> bool:
     """Whether a node that stands for itself fails for nothing that is in tensors; errs to no."""
     if node.target is operator.getitem or node.target in _VIEWS or node.target in _NEVER_FAIL:
         return True
-    if node.target in _MAY_FAIL or named_arguments(node).get("check_errors"):
-        return False
-    return lowers.find(node.target) is not None
+    if named_arguments(node).get("check_errors"):
+        return False  # rules leave it to ATen
+    return lowers.find(node.target) is not None and node.target is not LAUNCH
